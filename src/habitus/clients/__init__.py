@@ -1,0 +1,1 @@
+"""Clients: where model weights come from, and the engines that run them."""

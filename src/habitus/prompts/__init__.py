@@ -1,0 +1,138 @@
+"""Prompt files: plain text with sections and placeholders, replaced in one pass.
+
+A prompt file has sections `[system]`, `[user]`, `[candidate]` (repeated for each candidate) and
+`[assistant]` (how the judge's answer begins). A placeholder is a name in braces, such as
+`{question}`. Replacement is one pass over the file's own text: what is put in is never looked at
+again, so a candidate that contains `{question}` or a chat marker is just text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+from habitus.errors import InputError
+from habitus.types import Message
+
+_SECTION = re.compile(r"^\[(system|user|candidate|assistant)\]\n", re.MULTILINE)
+_PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
+
+ALLOWED = {
+    "system": {"culture", "country", "language"},
+    "user": {"question", "candidates", "letters", "culture", "country", "language"},
+    "candidate": {"letter", "text"},
+    "assistant": set[str](),
+}
+"""Placeholders that each section may use."""
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A parsed prompt file."""
+
+    name: str
+    """File name without suffix."""
+    sections: Mapping[str, str]
+    """Section name to its text."""
+    digest: str
+    """Digest of the file's bytes."""
+
+
+def load_prompt(name_or_path: str) -> Prompt:
+    """Load a bundled prompt by name, or one of the user's by path.
+
+    Raises:
+        InputError: When the file is missing, is not UTF-8, lacks a section, or uses a placeholder
+            that its section does not have.
+    """
+    path = Path(name_or_path)
+    if path.suffix == ".txt":
+        if not path.is_file():
+            raise InputError(f"no such prompt file: {path}")
+        data = path.read_bytes()
+    else:
+        resource = files("habitus.prompts").joinpath(f"{name_or_path}.txt")
+        if not resource.is_file():
+            known = sorted(
+                entry.name.removesuffix(".txt")
+                for entry in files("habitus.prompts").iterdir()
+                if entry.name.endswith(".txt")
+            )
+            raise InputError(
+                f"no prompt named {name_or_path!r}; bundled: {', '.join(known)}; "
+                "your own is a path that ends in .txt"
+            )
+        data = resource.read_bytes()
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{name_or_path}: not UTF-8 at byte {error.start}") from error
+    sections = _parse(text, name_or_path)
+    return Prompt(path.stem, sections, hashlib.sha256(data).hexdigest()[:16])
+
+
+def _parse(text: str, name: str) -> dict[str, str]:
+    pieces = _SECTION.split(text)
+    sections = {
+        key: body.removesuffix("\n") for key, body in zip(pieces[1::2], pieces[2::2], strict=True)
+    }
+    missing = [section for section in ("user", "candidate", "assistant") if section not in sections]
+    if missing:
+        raise InputError(f"prompt {name}: no section [{missing[0]}]; see docs/prompts.md")
+    for section, body in sections.items():
+        unknown = set(_PLACEHOLDER.findall(body)) - ALLOWED[section]
+        if unknown:
+            allowed = ", ".join(sorted(ALLOWED[section])) or "none"
+            raise InputError(
+                f"prompt {name}, section [{section}]: unknown placeholder "
+                f"{{{sorted(unknown)[0]}}}; allowed here: {allowed}"
+            )
+    for placeholder in ("question", "candidates"):
+        if f"{{{placeholder}}}" not in sections["user"]:
+            raise InputError(f"prompt {name}, section [user]: no {{{placeholder}}}")
+    return sections
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A piece of a filled prompt."""
+
+    text: str
+    """The text."""
+    trusted: bool
+    """True for the prompt file's own text; False for what comes from data."""
+
+
+def fill(template: str, values: Mapping[str, str | Sequence[Segment]]) -> tuple[Segment, ...]:
+    """Replace `{name}` by `values[name]` in one pass; what is put in is not looked at again.
+
+    Args:
+        template: A section of a prompt file.
+        values: A string is text from data and becomes an untrusted segment; segments stay as
+            they are. A placeholder without a value stays in the text.
+    """
+    segments: list[Segment] = []
+    end = 0
+    for match in _PLACEHOLDER.finditer(template):
+        value = values.get(match[1], (Segment(match[0], True),))
+        segments.append(Segment(template[end : match.start()], True))
+        segments += (Segment(value, False),) if isinstance(value, str) else value
+        end = match.end()
+    segments.append(Segment(template[end:], True))
+    return tuple(segment for segment in segments if segment.text)
+
+
+def plain(segments: Sequence[Segment]) -> str:
+    """Return the text of segments."""
+    return "".join(segment.text for segment in segments)
+
+
+def conversation_text(messages: Sequence[Message]) -> str:
+    """Return the question as the judge reads it: the text alone, or turns with their speakers."""
+    if len(messages) == 1:
+        return messages[0].content
+    return "\n".join(f"{message.role.capitalize()}: {message.content}" for message in messages)

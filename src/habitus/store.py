@@ -1,0 +1,270 @@
+"""The run folder: `run.json`, `items.jsonl`, `judgements.jsonl`, and what is rebuilt from them.
+
+The resolved configuration is written first, then one line per finished judgement. A process may
+be killed at any byte: what is complete stays, a torn last line is dropped on resume, and the
+finished file is in the order of the items, so that it equals that of an unbroken run.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+from pydantic import ValidationError
+
+from habitus.errors import InputError, RunError
+from habitus.types import Frozen, Item, Judgement, RunInfo
+
+RUN, ITEMS, JUDGEMENTS = "run.json", "items.jsonl", "judgements.jsonl"
+METRICS, REPORT = "metrics.json", "report.html"
+
+
+def dump_line(record: Frozen) -> bytes:
+    """Return a record as one line of readable UTF-8 JSON; keys that are None are left out."""
+    return record.model_dump_json(exclude_none=True).encode() + b"\n"
+
+
+def write_atomic(path: Path, chunks: Iterable[bytes]) -> None:
+    """Write a file so that it is either the old one or the whole new one.
+
+    Raises:
+        RunError: When the disk is full or the folder cannot be written.
+    """
+    with _os_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        temporary = Path(name)
+        try:
+            with os.fdopen(handle, "wb") as out:
+                for chunk in chunks:
+                    out.write(chunk)
+                out.flush()
+                os.fsync(out.fileno())
+            temporary.chmod(0o644)
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+
+@contextmanager
+def _os_errors(path: Path, kept: str = "") -> Iterator[None]:
+    """Turn an operating system's refusal into one line that names the path."""
+    try:
+        yield
+    except OSError as error:
+        raise RunError(f"cannot write {path}: {error.strerror or error}{kept}") from error
+
+
+@dataclass
+class RunFolder:
+    """One run on disk."""
+
+    path: Path
+    """The folder."""
+
+    @property
+    def info(self) -> RunInfo:
+        """The resolved configuration.
+
+        Raises:
+            RunError: When the folder holds no readable `run.json`.
+        """
+        file = self.path / RUN
+        if not self.path.exists():
+            raise InputError(f"no such run folder: {self.path}")
+        if not file.is_file():
+            raise InputError(f"{self.path} is no run folder: it has no {RUN}")
+        try:
+            return RunInfo.model_validate_json(file.read_bytes())
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(str(part) for part in first["loc"])
+            raise RunError(f"{file}: {place or 'the file'}: {first['msg']}") from error
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the folder for this process; the lock ends with the process, however it ends.
+
+        Raises:
+            RunError: When another process holds it, or the folder cannot be made.
+        """
+        with _os_errors(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(self.path / ".lock")
+            try:
+                lock.acquire(timeout=0)
+            except Timeout as error:
+                raise RunError(
+                    f"another process is working on {self.path}; wait for it, or name another --out"
+                ) from error
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def start(self, info: RunInfo, items: Iterable[Item]) -> None:
+        """Write the configuration and the items, before anything is judged."""
+        write_atomic(self.path / ITEMS, (dump_line(item) for item in items))
+        text = json.dumps(info.model_dump(mode="json"), ensure_ascii=False, indent=2)
+        write_atomic(self.path / RUN, [text.encode(), b"\n"])
+
+    def items(self) -> Iterator[Item]:
+        """Read the items, one by one."""
+        with (self.path / ITEMS).open("rb") as lines:
+            for line in lines:
+                yield Item.model_validate_json(line)
+
+    def judgements(self) -> Iterator[Judgement]:
+        """Read the finished judgements, one by one; a torn last line is left out."""
+        file = self.path / JUDGEMENTS
+        if not file.exists():
+            return
+        with file.open("rb") as lines:
+            for line in lines:
+                if line.endswith(b"\n"):
+                    yield Judgement.model_validate_json(line)
+
+
+def check_same(old: RunInfo, new: RunInfo, path: Path) -> None:
+    """Refuse to resume with another configuration.
+
+    Raises:
+        RunError: Naming each key that differs, with both values.
+    """
+    before, after = _flat(_identity(old)), _flat(_identity(new))
+    differing = [
+        f"{key} was {before.get(key)!r} and is now {after.get(key)!r}"
+        for key in sorted(before.keys() | after.keys())
+        if before.get(key) != after.get(key)
+    ]
+    if differing:
+        raise RunError(
+            f"{path} was made with another configuration: {'; '.join(differing)}; "
+            "give the old options, or name another --out"
+        )
+
+
+def _identity(info: RunInfo) -> dict[str, Any]:
+    whole = info.model_dump(mode="json")
+    return {key: whole[key] for key in ("config", "scorer", "seed", "n_items")}
+
+
+def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, inner in value.items():
+        if isinstance(inner, Mapping):
+            flat |= _flat(inner, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = inner
+    return flat
+
+
+class JudgementLog:
+    """The append-only `judgements.jsonl` of a run that holds the folder's lock."""
+
+    def __init__(self, path: Path, units: Mapping[str, str], *, retry_failed: bool = False) -> None:
+        """Open the log, drop a torn last line, and find out what is done.
+
+        Args:
+            path: The file.
+            units: Item id to the unit digest that its judgement must carry.
+            retry_failed: Forget judgements with the status "error", so that they are done again.
+
+        Raises:
+            RunError: When a complete line is not what this run could have written.
+        """
+        self.path = path
+        self.done: dict[str, tuple[int, int]] = {}
+        """Item id to the place (offset, length) of its line."""
+        self._order = list(units)
+        with _os_errors(path):
+            path.touch()
+            self._end = self._scan(units, retry_failed)
+            os.truncate(path, self._end)
+            self._file = path.open("ab", buffering=0)  # what append() returned is with the system
+
+    def _scan(self, units: Mapping[str, str], retry_failed: bool) -> int:
+        offset = 0
+        with self.path.open("rb") as lines:
+            for number, line in enumerate(lines, 1):
+                if not line.endswith(b"\n"):
+                    break  # torn by a kill: it is judged again
+                item_id, status = self._check(number, line, units)
+                if not (retry_failed and status == "error"):
+                    self.done[item_id] = (offset, len(line))
+                offset += len(line)
+        return offset
+
+    def _check(self, number: int, line: bytes, units: Mapping[str, str]) -> tuple[str, str]:
+        """Return item id and status of a complete line that this run can have written."""
+        try:
+            record = json.loads(line)
+            item_id, unit, status = record["item_id"], record["unit"], record["status"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise RunError(
+                f"{self.path}, line {number}: not a judgement; delete the line and --resume"
+            ) from error
+        if units.get(item_id) != unit:
+            raise RunError(
+                f"{self.path}, line {number}: the judgement of item {item_id!r} is not of this "
+                "run; delete the line, or name another --out"
+            )
+        return item_id, status
+
+    def append(self, judgement: Judgement) -> None:
+        """Write one finished judgement; it survives the process from here on.
+
+        Raises:
+            RunError: When it cannot be written. What was there before is still whole.
+        """
+        line = dump_line(judgement)
+        kept = f"; {len(self.done)} judgements are kept: make room and run again with --resume"
+        with _os_errors(self.path, kept):
+            try:
+                rest = memoryview(line)
+                while rest:
+                    rest = rest[self._file.write(rest) :]
+            except OSError:
+                os.truncate(self.path, self._end)  # no torn line stays
+                raise
+        self.done[judgement.item_id] = (self._end, len(line))
+        self._end += len(line)
+
+    def finish(self) -> None:
+        """Bring the lines into the order of the items, so that equal runs have equal bytes."""
+        places = [self.done[item_id] for item_id in self._order if item_id in self.done]
+        in_order = all(
+            start + length == following
+            for (start, length), (following, _) in itertools.pairwise(places)
+        )
+        if in_order and sum(length for _, length in places) == self._end:
+            return
+        write_atomic(self.path, self._lines(places))
+
+    def _lines(self, places: Iterable[tuple[int, int]]) -> Iterator[bytes]:
+        with self.path.open("rb") as lines:
+            for start, length in places:
+                lines.seek(start)
+                yield lines.read(length)
+
+    def close(self) -> None:
+        """Sync and close the file."""
+        with _os_errors(self.path):
+            os.fsync(self._file.fileno())
+        self._file.close()
+
+
+def default_path(benchmark: str, scorer: str, seed: int) -> Path:
+    """Return `runs/BENCHMARK__MODEL__sSEED`, with only letters that every file system takes."""
+    name = f"{benchmark}__{scorer}__s{seed}"
+    safe = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in name)
+    return Path("runs") / safe[:150]
