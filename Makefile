@@ -47,11 +47,11 @@ format: setup ## format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-lock: setup ## resolve pyproject.toml into requirements.lock again
+lock: ## resolve pyproject.toml into requirements.lock again
 	$(BIN)/uv pip compile --universal --quiet --python-version 3.11 --extra dev --generate-hashes --no-header --no-emit-index-url --no-annotate -o requirements.lock pyproject.toml
 
 docs: setup ## write docs/cli.md from --help
-	$(BIN)/python -m tests.cli_reference
+	$(BIN)/python tools/cli_reference.py
 
 bench: setup ## run the benchmarks that need no GPU
 	$(BIN)/python benchmarks/embedded_overhead.py

@@ -178,6 +178,12 @@ class ScorerSpec(Frozen):
         """The name as given on the command line, `kind:model`."""
         return f"{self.kind}:{self.model}"
 
+    @property
+    def label(self) -> str:
+        """The name with its mode, for tables and run folders."""
+        mode = self.parameters.get("mode")
+        return f"{self.name}:{mode}" if mode else self.name
+
     @cached_property
     def digest(self) -> str:
         """Names this scorer in every record."""
@@ -275,7 +281,7 @@ class Metric(Frozen):
     n: int
     """How many items (or units, as the name says) it rests on."""
     n_excluded: int = 0
-    """How many were left out because their status is a failure."""
+    """How many were left out: their status is a failure, or they are not judged yet."""
     ci_low: FiniteFloat | None = None
     """Lower bound of the 95 % interval."""
     ci_high: FiniteFloat | None = None
@@ -328,6 +334,10 @@ class RunInfo(Frozen):
     """Versions of Habitus, Python and the libraries that results depend on."""
     started: str
     """When the run was first started, UTC, ISO 8601."""
+    command: str | None = None
+    """The command line that makes this run again."""
+    notes: tuple[str, ...] = ()
+    """What a reader must know, such as rows of the source that were left out."""
 
 
 @runtime_checkable

@@ -1,0 +1,223 @@
+"""`habitus`: one verb per arrow of the one flow (load, judge, summarise, render)."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from habitus import __version__
+from habitus.errors import HabitusError, InputError
+
+out = Console()
+err = Console(stderr=True)
+
+RUN_PATH = click.Path(path_type=Path)
+AT_LEAST_ONE = click.IntRange(min=1)
+
+
+def say(line: str) -> None:
+    """Print a line for the user on stderr, as it is."""
+    err.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="habitus", message="%(prog)s %(version)s")
+def app() -> None:
+    """Measure, diagnose and improve the cultural awareness of reward models."""
+
+
+@app.command()
+@click.argument("model")
+@click.option(
+    "--benchmark",
+    default="carb-open:quick",
+    show_default=True,
+    metavar="NAME|PATH",
+    help="A bundled benchmark's name, a file or a folder.",
+)
+@click.option(
+    "--format", "data_format", metavar="NAME", help="Format of the data; recognised if not given."
+)
+@click.option(
+    "--out",
+    "run",
+    type=RUN_PATH,
+    metavar="RUN",
+    help="Run folder.  [default: runs/BENCHMARK__MODEL__sSEED]",
+)
+@click.option(
+    "--limit", type=AT_LEAST_ONE, help="Judge N items, spread evenly over cultures and domains."
+)
+@click.option(
+    "--seed", type=int, default=0, show_default=True, help="Seed of candidate orders and --limit."
+)
+@click.option("--resume", is_flag=True, help="Go on in an existing run folder.")
+@click.option(
+    "--retry-failed", is_flag=True, help="With --resume: redo the items that ended in an error."
+)
+@click.option("--mode", help="How a judge judges: listwise (default) or criteria.")
+@click.option("--prompt", metavar="FILE.txt", help="A prompt file of your own.")
+@click.option("--context", type=AT_LEAST_ONE, help="Tokens of context of an embedded model.")
+@click.option("--threads", type=AT_LEAST_ONE, help="CPU threads of an embedded model.")
+def evaluate(
+    model: str,
+    benchmark: str,
+    data_format: str | None,
+    run: Path | None,
+    limit: int | None,
+    seed: int,
+    resume: bool,
+    retry_failed: bool,
+    mode: str | None,
+    prompt: str | None,
+    context: int | None,
+    threads: int | None,
+) -> None:
+    """Evaluate MODEL and write its run folder and report.
+
+    MODEL is KIND:NAME, such as embedded, embedded:PATH.gguf or baseline:longest; see `habitus
+    models`.
+    """
+    from habitus.data import load
+    from habitus.evaluate import Plan, benchmark_notes
+    from habitus.evaluate import evaluate as run_plan
+    from habitus.report import print_run, write_report
+    from habitus.scorers import ScorerOptions, resolve
+
+    loaded = load(benchmark, format=data_format, seed=seed)
+    for note in benchmark_notes(loaded):
+        say(f"note: {note}")
+    options = ScorerOptions(mode=mode, prompt=prompt, context=context, threads=threads, say=say)
+    scorer = resolve(model, options)
+    try:
+        plan = Plan(scorer, loaded, run, limit, seed, resume, retry_failed, _command())
+        folder = run_plan(plan, say)
+    finally:
+        scorer.close()
+    data = write_report(folder)
+    print_run(data, out)
+    say(f"report: {folder.path / 'report.html'}")
+
+
+def _command() -> str:
+    """Return the command line of this call, without what only says where and how to go on."""
+    context = click.get_current_context()
+    words = ["habitus", "evaluate"]
+    for parameter in context.command.params:
+        value = context.params.get(parameter.name or "")
+        if parameter.name in ("run", "resume", "retry_failed") or value is None:
+            continue
+        name = [parameter.opts[0]] if isinstance(parameter, click.Option) else []
+        words += [*name, str(value)]
+    return shlex.join(words)
+
+
+@app.command()
+@click.argument("run", type=RUN_PATH)
+def report(run: Path) -> None:
+    """Rebuild metrics.json and report.html of RUN from its files; no model is needed."""
+    from habitus.evaluate.summary import write_metrics
+    from habitus.report import print_run, write_report
+    from habitus.store import RunFolder
+
+    folder = RunFolder(run)
+    folder.info  # noqa: B018 - says what is wrong with the folder before anything is locked
+    with folder.lock():
+        data = write_report(folder, write_metrics(folder))
+    print_run(data, out)
+    say(f"report: {folder.path / 'report.html'}")
+
+
+@app.command()
+@click.argument("runs", nargs=-1, type=RUN_PATH, metavar="RUN RUN...")
+@click.option(
+    "--out",
+    "page",
+    type=RUN_PATH,
+    default="compare.html",
+    show_default=True,
+    metavar="FILE.html",
+    help="Where to write the page.",
+)
+def compare(runs: tuple[Path, ...], page: Path) -> None:
+    """Compare runs on the items that they share: leaderboard and paired differences."""
+    from habitus.report import print_comparison, write_comparison
+    from habitus.store import RunFolder
+
+    if len(runs) < 2:
+        raise InputError("compare needs two or more run folders")
+    data, comparisons = write_comparison([RunFolder(path) for path in runs], page)
+    print_comparison(data, comparisons, out)
+    say(f"page: {page}")
+
+
+@app.command()
+def models() -> None:
+    """List the reward models that can be named."""
+    from habitus.scorers import list_models
+
+    table = Table("MODEL", "what it is", "licence", "state", box=None)
+    for entry in list_models():
+        table.add_row(entry.name, entry.description, entry.licence, entry.state)
+    out.print(table)
+
+
+@app.command()
+def benchmarks() -> None:
+    """List the bundled benchmarks and the formats that can be read."""
+    from habitus.data import FORMATS, bundled
+
+    table = Table("NAME", "version", "items", "licence", "what it is", box=None)
+    for entry in bundled():
+        table.add_row(
+            entry.name, entry.version, str(entry.n_items), entry.licence, entry.description
+        )
+    out.print(table)
+    formats = ", ".join(sorted(FORMATS.targets()))
+    out.print(f"\nOther data by path; --format is one of: {formats}", highlight=False)
+
+
+def main() -> None:
+    """Run the command line; a user's error is one line on stderr and exit status 2."""
+    sys.exit(run())
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Run the command line and return the exit status.
+
+    Args:
+        arguments: What follows `habitus`; None takes them from the process.
+    """
+    try:
+        app.main(args=arguments, prog_name="habitus", standalone_mode=False)
+    except HabitusError as error:
+        return _fail(str(error), error.exit_status)
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message())
+        return 2
+    except click.ClickException as error:
+        return _fail(error.format_message(), 2)
+    except (click.Abort, KeyboardInterrupt):
+        return 130
+    except BrokenPipeError:  # the reader of our output has gone; say nothing more
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        return _fail(f"{where}{error.strerror or error}", 2)
+    return 0
+
+
+def _fail(message: str, status: int) -> int:
+    say(f"error: {' '.join(message.split())}")
+    return status
+
+
+if __name__ == "__main__":
+    main()

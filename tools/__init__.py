@@ -1,0 +1,1 @@
+"""Helpers of the project that are not part of the package."""
