@@ -5,7 +5,8 @@ import math
 
 import pytest
 
-from habitus.clients.embedded import ContextExceededError, EmbeddedModel, Turn
+from habitus.clients.embedded import ContextExceededError, EmbeddedModel
+from habitus.clients.engine import Turn
 from habitus.errors import InputError, ModelError, UnknownNameError
 from habitus.prompts import Segment
 from habitus.scorers import ScorerOptions, resolve

@@ -1,5 +1,3 @@
 """Habitus measures, diagnoses and improves the cultural awareness of reward models."""
 
-from importlib.metadata import version
-
-__version__ = version("habitus")
+__version__ = "0.1.0"

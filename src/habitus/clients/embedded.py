@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from habitus.clients.engine import Turn
 from habitus.errors import ModelError
 from habitus.prompts import Segment, plain
 
@@ -40,16 +41,6 @@ class ContextExceededError(Exception):
 
 MARK = "\ue0f7"
 """Private-use character that stands around a text's number while a template is applied."""
-
-
-@dataclass(frozen=True)
-class Turn:
-    """One turn of a chat before the model's template is applied."""
-
-    role: str
-    """"system", "user" or "assistant"."""
-    segments: tuple[Segment, ...]
-    """What is said."""
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,7 @@ def place(standing: Standing, alone: bool) -> str:
 
 def _scorer(data: ReportData) -> str:
     name = data.info.scorer.name
-    return "" if name == data.label else one_line(name, 120)
+    return "" if data.label.startswith(name) else one_line(name, 120)
 
 
 def comparison_figures(
@@ -131,7 +131,7 @@ def _overview(runs: Sequence[ReportData]) -> Figure:
         else:
             rows.append(accuracy_row(accuracy, run.label, metrics.value("chance")))
     if runs:
-        rows += baseline_rows(MetricTable(runs[0].metrics))
+        rows += baseline_rows(MetricTable(runs[0].metrics), [run.info.scorer.name for run in runs])
     return Figure(
         "overview",
         "Accuracy with intervals",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,8 +105,13 @@ def forest_table(first: str, rows: Sequence[Row]) -> Table:
     )
 
 
-def baseline_rows(table: MetricTable) -> list[Row]:
-    """Return the baselines as lines of a forest plot, in their order."""
+def baseline_rows(table: MetricTable, shown: Collection[str] = ()) -> list[Row]:
+    """Return the baselines as lines of a forest plot, in their order.
+
+    Args:
+        table: Figures of a run.
+        shown: Scorers that are lines already; a baseline among them is left out.
+    """
     names = {
         "random": "random pick",
         "longest": "longest response",
@@ -116,7 +121,8 @@ def baseline_rows(table: MetricTable) -> list[Row]:
     return [
         accuracy_row(metric, names[baseline], chance, "baseline")
         for baseline in BASELINES
-        if (metric := table.get("baseline_accuracy", baseline=baseline)) is not None
+        if f"baseline:{baseline}" not in shown
+        and (metric := table.get("baseline_accuracy", baseline=baseline)) is not None
     ]
 
 

@@ -17,9 +17,9 @@ from habitus.clients import weights
 from habitus.clients.embedded import (
     ContextExceededError,
     EmbeddedModel,
-    Turn,
     engine_version,
 )
+from habitus.clients.engine import Turn
 from habitus.errors import ModelError, UnknownNameError
 from habitus.prompts import Prompt, Segment, conversation_text, fill, load_prompt
 from habitus.scorers import ModelEntry, ScorerOptions
