@@ -55,7 +55,7 @@ def create(model: str, options: ScorerOptions) -> Baseline:
     """
     if model not in RULES:
         raise UnknownNameError("baseline", model, RULES)
-    refuse_options("baseline", options, "mode", "prompt", "context", "threads")
+    refuse_options("baseline", options, ())
     return Baseline(model)
 
 

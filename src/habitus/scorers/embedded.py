@@ -23,7 +23,7 @@ from habitus.clients.engine import Turn
 from habitus.errors import ModelError, UnknownNameError
 from habitus.prompts import Prompt, Segment, conversation_text, fill, load_prompt
 from habitus.scorers import ModelEntry, ScorerOptions
-from habitus.scorers.base import ItemFailureError, ItemScorer
+from habitus.scorers.base import ItemFailureError, ItemScorer, refuse_options
 from habitus.types import Item, Pass, ScorerSpec, Status
 
 MODES = {"listwise": "listwise", "criteria": "criteria"}
@@ -170,6 +170,7 @@ def create(model: str, options: ScorerOptions) -> EmbeddedJudge:
     """
     name = model or weights.DEFAULT
     mode = options.mode or "listwise"
+    refuse_options("embedded", options, ("mode", "prompt", "context", "threads"))
     if mode not in MODES:
         raise UnknownNameError("mode of the embedded judge", mode, MODES)
     if options.context is not None and options.context < 256:
