@@ -6,7 +6,7 @@ STAMP = $(VENV)/.habitus-setup
 export HF_HUB_DISABLE_TELEMETRY = 1
 
 .DEFAULT_GOAL = help
-.PHONY: help setup demo test lint types contracts unit format lock docs bench clean
+.PHONY: help setup extras demo test lint types contracts unit format lock docs bench clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -19,6 +19,9 @@ $(STAMP): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
+
+extras: setup ## also install the extras that tests can use: torch, transformers, ray
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-extras.txt
 
 demo: setup ## evaluate the embedded judge and three baselines on carb-open:quick, and compare them
 	$(BIN)/habitus evaluate baseline:random --out $(RUNS)/random --resume

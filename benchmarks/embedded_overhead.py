@@ -14,24 +14,26 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from habitus.clients.embedded import EmbeddedModel
+from habitus.clients.embedded_engine import EmbeddedEngine
 from habitus.data import load, take
 from habitus.scorers import resolve
-from habitus.scorers.embedded import EmbeddedJudge
+from habitus.scorers.judge import Judge
 from habitus.types import Item
 
 
-def record_prompts(judge: EmbeddedJudge, item: Item) -> list[dict[str, Any]]:
+def record_prompts(judge: Judge, model: EmbeddedModel, item: Item) -> list[dict[str, Any]]:
     """Return the requests that judging `item` sends to the engine."""
     sent: list[dict[str, Any]] = []
-    complete = judge._model._complete
+    complete = model._complete
 
     def spy(request: Mapping[str, Any]) -> Any:
         sent.append({"prompt": request["prompt"], "cache_prompt": request["cache_prompt"]})
         return complete(request)
 
-    judge._model._complete = spy  # type: ignore[method-assign]
+    model._complete = spy  # type: ignore[method-assign]
     list(judge.judge([item], 0))
-    judge._model._complete = complete  # type: ignore[method-assign]
+    model._complete = complete  # type: ignore[method-assign]
     return sent
 
 
@@ -42,8 +44,10 @@ def main() -> None:
     count = parser.parse_args().items
     items = take(load("carb-open:quick").items, count, 0)
     judge = resolve("embedded")
-    assert isinstance(judge, EmbeddedJudge)
-    requests = {item.id: record_prompts(judge, item) for item in items}
+    assert isinstance(judge, Judge)
+    assert isinstance(judge.engine, EmbeddedEngine)
+    model = judge.engine.loaded
+    requests = {item.id: record_prompts(judge, model, item) for item in items}
     ours = bare = 0.0
     for number, item in enumerate(items):
         for turn in ("ours", "bare") if number % 2 else ("bare", "ours"):
@@ -53,7 +57,7 @@ def main() -> None:
                 ours += time.perf_counter() - start
             else:
                 for request in requests[item.id]:
-                    judge._model._server.handle_completions(request | {"n_predict": 1})
+                    model._server.handle_completions(request | {"n_predict": 1})
                 bare += time.perf_counter() - start
     tokens = sum(len(request["prompt"]) for sent in requests.values() for request in sent)
     print(f"items {len(items)}, passes {sum(map(len, requests.values()))}, tokens {tokens}")

@@ -1,9 +1,19 @@
 """Prompt files: one pass, trusted and untrusted text kept apart, errors that name the place."""
 
+import re
+
 import pytest
 
 from habitus.errors import InputError
-from habitus.prompts import Segment, conversation_text, fill, load_prompt, plain
+from habitus.prompts import (
+    Segment,
+    conversation_text,
+    fill,
+    load_prompt,
+    load_prompts,
+    plain,
+    translations,
+)
 from habitus.types import Message
 
 
@@ -20,11 +30,88 @@ def test_segments_are_spliced_as_they_are():
     assert fill("{candidates}!", {"candidates": inner}) == (*inner, Segment("!", True))
 
 
-@pytest.mark.parametrize("name", ["listwise", "criteria"])
-def test_bundled_prompts_load(name):
-    prompt = load_prompt(name)
+NAMES = [
+    *("listwise", "pairwise", "pointwise"),
+    *("criteria", "pairwise-criteria", "pointwise-criteria"),
+]
+LANGUAGES = ["ar", "de", "es", "ja", "ko", "ru", "th", "vi", "zh-Hans"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("language", [None, *LANGUAGES])
+def test_bundled_prompts_load_and_ask_for_the_same_in_every_language(name, language):
+    prompt = load_prompt(f"{name}.{language}" if language else name)
+    english = load_prompt(name)
+    assert prompt.name == (f"{name}.{language}" if language else name)
     assert {"system", "user", "candidate", "assistant"} == set(prompt.sections)
     assert len(prompt.digest) == 16
+    for section in ("user", "candidate"):
+        held = [
+            sorted(re.findall(r"\{[a-z]+\}|</?[a-z]+>", one.sections[section]))
+            for one in (prompt, english)
+        ]
+        assert held[0] == held[1]
+    asks_for_rating = {"{low}", "{high}"} <= set(re.findall(r"\{[a-z]+\}", prompt.sections["user"]))
+    assert asks_for_rating == name.startswith("pointwise")
+    if "criteria" in name:
+        assert prompt.sections["assistant"] == "<criteria>\n1."
+    else:
+        assert prompt.sections["assistant"].endswith(":")
+
+
+def test_the_measured_prompts_are_unchanged():
+    assert load_prompt("listwise").digest == "0e0161993610801f"
+    assert load_prompt("criteria").digest == "c0f541c7778e66eb"
+
+
+def test_every_prompt_is_translated_and_no_text_twice():
+    assert [translations(name) for name in NAMES] == [LANGUAGES] * 6
+    loaded = [load_prompts(name, translated=True) for name in NAMES]
+    users = {
+        prompt.sections["user"] for one in loaded for prompt in (one.base, *one.languages.values())
+    }
+    assert len(users) == 60
+
+
+@pytest.mark.parametrize(
+    ("tag", "name"),
+    [
+        ("en", "listwise"),
+        ("en-GB", "listwise"),
+        ("th", "listwise.th"),
+        ("es-MX", "listwise.es"),
+        ("ar_EG", "listwise.ar"),
+        ("zh", "listwise.zh-Hans"),
+        ("zh-Hans", "listwise.zh-Hans"),
+        ("zh-CN", "listwise.zh-Hans"),
+        ("zh-Hant", None),
+        ("zh-HK", None),
+        ("sw", None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_a_language_finds_its_prompt(tag, name):
+    found = load_prompts("listwise", translated=True).find(tag)
+    assert (found.name if found else None) == name
+
+
+def test_the_digest_covers_all_files_that_are_used(tmp_path):
+    assert load_prompts("listwise").digest == load_prompt("listwise").digest
+    digests = {load_prompts(name, translated=True).digest for name in NAMES}
+    assert len(digests) == 6
+    assert digests.isdisjoint(load_prompt(name).digest for name in NAMES)
+
+
+def test_every_prefilled_rating_is_a_cue_of_the_parser():
+    from habitus.verdicts import parse_letter, parse_rating
+
+    for language in ("", *(f".{tag}" for tag in LANGUAGES)):
+        rating = load_prompt(f"pointwise{language}").sections["assistant"]
+        assert parse_rating(f"{rating} 7, not 8", 1, 10).value == 7
+        for name in ("listwise", "pairwise"):
+            best = load_prompt(f"{name}{language}").sections["assistant"]
+            assert parse_letter(f"{best} B. It fits.", "AB").value == "B"
 
 
 def test_a_users_prompt_replaces_ours(tmp_path):

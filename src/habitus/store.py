@@ -38,7 +38,7 @@ def write_atomic(path: Path, chunks: Iterable[bytes]) -> None:
     Raises:
         RunError: When the disk is full or the folder cannot be written.
     """
-    with _os_errors(path):
+    with os_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         temporary = Path(name)
@@ -56,12 +56,38 @@ def write_atomic(path: Path, chunks: Iterable[bytes]) -> None:
 
 
 @contextmanager
-def _os_errors(path: Path, kept: str = "") -> Iterator[None]:
+def os_errors(path: Path, kept: str = "") -> Iterator[None]:
     """Turn an operating system's refusal into one line that names the path."""
     try:
         yield
     except OSError as error:
         raise RunError(f"cannot write {path}: {error.strerror or error}{kept}") from error
+
+
+@contextmanager
+def hold(lock: Path, path: Path) -> Iterator[None]:
+    """Hold what is written at `path` for this process, however the process ends.
+
+    Args:
+        lock: The lock file.
+        path: What to name in errors.
+
+    Raises:
+        RunError: When another process holds it, or the folder cannot be made.
+    """
+    with os_errors(path):
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        held = FileLock(lock)
+        try:
+            held.acquire(timeout=0)
+        except Timeout as error:
+            raise RunError(
+                f"another process is working on {path}; wait for it, or name another --out"
+            ) from error
+    try:
+        yield
+    finally:
+        held.release()
 
 
 @dataclass
@@ -97,19 +123,8 @@ class RunFolder:
         Raises:
             RunError: When another process holds it, or the folder cannot be made.
         """
-        with _os_errors(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
-            lock = FileLock(self.path / ".lock")
-            try:
-                lock.acquire(timeout=0)
-            except Timeout as error:
-                raise RunError(
-                    f"another process is working on {self.path}; wait for it, or name another --out"
-                ) from error
-        try:
+        with hold(self.path / ".lock", self.path):
             yield
-        finally:
-            lock.release()
 
     def start(self, info: RunInfo, items: Iterable[Item]) -> None:
         """Write the configuration and the items, before anything is judged."""
@@ -135,12 +150,17 @@ class RunFolder:
 
 
 def check_same(old: RunInfo, new: RunInfo, path: Path) -> None:
-    """Refuse to resume with another configuration.
+    """Refuse to resume with another configuration (see `refuse_changes`)."""
+    refuse_changes(_identity(old), _identity(new), path)
+
+
+def refuse_changes(old: Mapping[str, Any], new: Mapping[str, Any], path: Path) -> None:
+    """Refuse to go on at `path` with another configuration.
 
     Raises:
         RunError: Naming each key that differs, with both values.
     """
-    before, after = _flat(_identity(old)), _flat(_identity(new))
+    before, after = _flat(old), _flat(new)
     differing = [
         f"{key} was {before.get(key)!r} and is now {after.get(key)!r}"
         for key in sorted(before.keys() | after.keys())
@@ -186,7 +206,7 @@ class JudgementLog:
         self.done: dict[str, tuple[int, int]] = {}
         """Item id to the place (offset, length) of its line."""
         self._order = list(units)
-        with _os_errors(path):
+        with os_errors(path):
             path.touch()
             self._end = self._scan(units, retry_failed)
             os.truncate(path, self._end)
@@ -228,7 +248,7 @@ class JudgementLog:
         """
         line = dump_line(judgement)
         kept = f"; {len(self.done)} judgements are kept: make room and run again with --resume"
-        with _os_errors(self.path, kept):
+        with os_errors(self.path, kept):
             try:
                 rest = memoryview(line)
                 while rest:
@@ -258,7 +278,7 @@ class JudgementLog:
 
     def close(self) -> None:
         """Sync and close the file."""
-        with _os_errors(self.path):
+        with os_errors(self.path):
             os.fsync(self._file.fileno())
         self._file.close()
 

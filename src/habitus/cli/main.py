@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from habitus import __version__
+from habitus.cli.console import out, say
+from habitus.cli.options import COUNT, GroupedCommand, command_line, scorer_options
+from habitus.cli.score import score
 from habitus.errors import HabitusError, InputError
 
-out = Console()
-err = Console(stderr=True)
-
+GOING_ON = ("run", "resume", "retry_failed")
+"""Parameters of `evaluate` that only say where to write and how to go on."""
 RUN_PATH = click.Path(path_type=Path)
-AT_LEAST_ONE = click.IntRange(min=1)
 
-
-def say(line: str) -> None:
-    """Print a line for the user on stderr, as it is."""
-    err.print(line, markup=False, highlight=False, soft_wrap=True)
+if TYPE_CHECKING:
+    from habitus.scorers import ScorerOptions
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -32,7 +30,7 @@ def app() -> None:
     """Measure, diagnose and improve the cultural awareness of reward models."""
 
 
-@app.command()
+@app.command(cls=GroupedCommand)
 @click.argument("model")
 @click.option(
     "--benchmark",
@@ -51,9 +49,7 @@ def app() -> None:
     metavar="RUN",
     help="Run folder.  [default: runs/BENCHMARK__MODEL__sSEED]",
 )
-@click.option(
-    "--limit", type=AT_LEAST_ONE, help="Judge N items, spread evenly over cultures and domains."
-)
+@click.option("--limit", type=COUNT, help="Judge N items, spread evenly over cultures and domains.")
 @click.option(
     "--seed", type=int, default=0, show_default=True, help="Seed of candidate orders and --limit."
 )
@@ -61,10 +57,7 @@ def app() -> None:
 @click.option(
     "--retry-failed", is_flag=True, help="With --resume: redo the items that ended in an error."
 )
-@click.option("--mode", help="How a judge judges: listwise (default) or criteria.")
-@click.option("--prompt", metavar="FILE.txt", help="A prompt file of your own.")
-@click.option("--context", type=AT_LEAST_ONE, help="Tokens of context of an embedded model.")
-@click.option("--threads", type=AT_LEAST_ONE, help="CPU threads of an embedded model.")
+@scorer_options
 def evaluate(
     model: str,
     benchmark: str,
@@ -74,10 +67,7 @@ def evaluate(
     seed: int,
     resume: bool,
     retry_failed: bool,
-    mode: str | None,
-    prompt: str | None,
-    context: int | None,
-    threads: int | None,
+    options: ScorerOptions,
 ) -> None:
     """Evaluate MODEL and write its run folder and report.
 
@@ -88,34 +78,20 @@ def evaluate(
     from habitus.evaluate import Plan, benchmark_notes
     from habitus.evaluate import evaluate as run_plan
     from habitus.report import print_run, write_report
-    from habitus.scorers import ScorerOptions, resolve
+    from habitus.scorers import resolve
 
     loaded = load(benchmark, format=data_format, seed=seed)
     for note in benchmark_notes(loaded):
         say(f"note: {note}")
-    options = ScorerOptions(mode=mode, prompt=prompt, context=context, threads=threads, say=say)
     scorer = resolve(model, options)
     try:
-        plan = Plan(scorer, loaded, run, limit, seed, resume, retry_failed, _command())
+        plan = Plan(scorer, loaded, run, limit, seed, resume, retry_failed, command_line(GOING_ON))
         folder = run_plan(plan, say)
     finally:
         scorer.close()
     data = write_report(folder)
     print_run(data, out)
     say(f"report: {folder.path / 'report.html'}")
-
-
-def _command() -> str:
-    """Return the command line of this call, without what only says where and how to go on."""
-    context = click.get_current_context()
-    words = ["habitus", "evaluate"]
-    for parameter in context.command.params:
-        value = context.params.get(parameter.name or "")
-        if parameter.name in ("run", "resume", "retry_failed") or value is None:
-            continue
-        name = [parameter.opts[0]] if isinstance(parameter, click.Option) else []
-        words += [*name, str(value)]
-    return shlex.join(words)
 
 
 @app.command()
@@ -181,6 +157,9 @@ def benchmarks() -> None:
     out.print(table)
     formats = ", ".join(sorted(FORMATS.targets()))
     out.print(f"\nOther data by path; --format is one of: {formats}", highlight=False)
+
+
+app.add_command(score)
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ import http.client
 import json
 import math
 import os
+import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,8 +30,10 @@ TOP = 500
 """How many log-probabilities are asked for at first; a second call covers what they miss."""
 BIAS = 60.0
 """Added to the wanted tokens' logits in that second call, which makes all others negligible."""
+CERTAIN = 1000.0
+"""Added to a token's logit, makes sure that it is drawn."""
 REPEAT_PENALTY = 1.1
-"""Against the loops that small models fall into when they write greedily."""
+"""Under a grammar: against the loops that small models fall into when they write greedily."""
 LONGEST_TOKEN = 256
 """Bytes; no vocabulary has longer tokens, so a text of more than this x context cannot fit."""
 
@@ -38,6 +41,12 @@ LONGEST_TOKEN = 256
 class ContextExceededError(Exception):
     """A prompt is longer than the context; an item's failure, not the run's."""
 
+
+DATED = {"date_string": "26 Jul 2024", "datetime": "Jul 26 2024"}
+"""What llama.cpp tells chat templates of today, pinned: the day that Llama 3.1's own template falls
+back to. Without this, prompts would differ from day to day."""
+
+_OPEN_THINKING = re.compile(r"<think>\s*\Z")
 
 MARK = "\ue0f7"
 """Private-use character that stands around a text's number while a template is applied."""
@@ -78,7 +87,12 @@ class EmbeddedModel:
     """
 
     def __init__(
-        self, path: Path, *, context: int | None = None, threads: int | None = None
+        self,
+        path: Path,
+        *,
+        context: int | None = None,
+        threads: int | None = None,
+        template: str | None = None,
     ) -> None:
         """Load the model.
 
@@ -86,6 +100,8 @@ class EmbeddedModel:
             path: A GGUF file.
             context: Tokens of context; default: the model's own, at most `DEFAULT_CONTEXT`.
             threads: CPU threads; default: the cores this process may use.
+            template: A chat template, or the name of one that llama.cpp knows, in place of the
+                file's own.
 
         Raises:
             ModelError: When llama.cpp cannot load the file.
@@ -101,12 +117,14 @@ class EmbeddedModel:
         params.ctx_shift = False  # nothing is cut silently
         params.warmup = False
         params.verbosity = -1
+        params.chat_template = template or ""
         self._key = secrets.token_hex(16)
         params.api_keys = [self._key]
         try:
             self._server = xllamacpp.Server(params)
         except RuntimeError as error:
-            raise ModelError(f"llama.cpp cannot load {path}: {error}") from error
+            what = f"{path} with this chat template" if template else path
+            raise ModelError(f"llama.cpp cannot load {what}: {error}") from error
         address = urlsplit(self._server.listening_address)
         self._connection = http.client.HTTPConnection(address.hostname or "127.0.0.1", address.port)
         meta = self._call("GET", "/v1/models")["data"][0]["meta"]
@@ -115,11 +133,22 @@ class EmbeddedModel:
         self.parameters = int(meta["n_params"])
         """Number of the model's weights."""
         props = self._call("GET", "/props")
+        self.template = str(props.get("chat_template", ""))
+        """The chat template that is used."""
         caps = props.get("chat_template_caps", {})
         self.system_role = bool(caps.get("supports_system_role", True))
         """False when the chat template has no system role; the text is then merged into the
         user's turn."""
+        self.opens_thinking = self._opens_thinking()
+        """Whether the chat template begins the assistant's turn with an open <think>."""
         self._bos = self._bos_tokens(str(props.get("bos_token", "")))
+
+    def _opens_thinking(self) -> bool:
+        try:
+            rendered = self._apply_template([{"role": "user", "content": "x"}], "")
+        except ModelError:  # a template says no by raising; the first question will tell
+            return False
+        return bool(_OPEN_THINKING.search(rendered))
 
     def _bos_tokens(self, bos: str) -> list[int]:
         """Return the start token when the model wants one, else nothing."""
@@ -182,7 +211,10 @@ class EmbeddedModel:
         return tokens
 
     def _apply_template(self, messages: Sequence[Mapping[str, str]], answer: str) -> str:
-        rendered: str = self._call("POST", "/apply-template", {"messages": messages})["prompt"]
+        body = {"messages": messages, "chat_template_kwargs": DATED}
+        rendered: str = self._call("POST", "/apply-template", body)["prompt"]
+        if answer:  # what begins an answer is no thought: end the thinking that the template opens
+            rendered = _OPEN_THINKING.sub("<think>\n\n</think>\n\n", rendered)
         return rendered + answer
 
     def _encode_control(self, text: str) -> list[int]:
@@ -236,9 +268,10 @@ class EmbeddedModel:
         stem = self._tokenize(before)
         whole = [self._tokenize(before + label) for label in labels]
         shared = _common_prefix(whole)
-        if shared[: len(stem)] != stem or any(len(tokens) == len(shared) for tokens in whole):
+        first = [tokens[len(shared)] for tokens in whole if len(tokens) > len(shared)]
+        if shared[: len(stem)] != stem or len(set(first)) != len(labels):
             raise ModelError("this model's tokenizer has no single token for each answer letter")
-        return shared[len(stem) :], [tokens[len(shared)] for tokens in whole]
+        return shared[len(stem) :], first
 
     def label_scores(
         self, tokens: Sequence[int], labels: Sequence[int], *, fresh: bool
@@ -255,8 +288,11 @@ class EmbeddedModel:
             ContextExceededError: When the prompt is too long.
             ModelError: When llama.cpp fails.
         """
-        request = {"prompt": list(tokens), "n_predict": 1, "temperature": 1.0, "logprobs": TOP}
-        request |= {"n_probs": TOP, "cache_prompt": not fresh}
+        request: dict[str, Any] = {"prompt": list(tokens), "n_predict": 1, "temperature": 1.0}
+        # The token that is drawn changes no log-probability, but when it is half a character there
+        # is no text, and llama.cpp then leaves out the log-probabilities. So it is a label.
+        drawn = {"logit_bias": [[labels[0], CERTAIN]]}
+        request |= {"n_probs": TOP, "logprobs": TOP, "cache_prompt": not fresh} | drawn
         top = self._complete(request)["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
         found = {entry["id"]: float(entry["logprob"]) for entry in top}
         mass = math.fsum(math.exp(found[label]) for label in labels if label in found)
@@ -282,15 +318,24 @@ class EmbeddedModel:
         return [math.log(max(found.get(label, 0.0), 1e-30)) for label in labels]
 
     def generate(
-        self, tokens: Sequence[int], *, grammar: str, budget: int, fresh: bool
+        self,
+        tokens: Sequence[int],
+        *,
+        grammar: str | None,
+        budget: int,
+        fresh: bool,
+        temperature: float = 0.0,
+        seed: int = 0,
     ) -> Generation:
-        """Write greedily under a GBNF grammar.
+        """Write, greedily or drawn from the distribution at a temperature.
 
         Args:
             tokens: The prompt.
-            grammar: llama.cpp's grammar of what may be written.
+            grammar: llama.cpp's GBNF grammar of what may be written; None is anything.
             budget: Most tokens to write.
             fresh: As in `label_scores`.
+            temperature: 0 is greedy. Nothing else, such as top-k, narrows the distribution.
+            seed: Seed of the draw.
 
         Raises:
             ContextExceededError: When prompt and budget do not fit.
@@ -298,9 +343,12 @@ class EmbeddedModel:
         """
         if len(tokens) + budget > self.context:
             raise ContextExceededError(f"prompt and answer have {len(tokens) + budget:,} tokens")
-        request = {"prompt": list(tokens), "n_predict": budget, "temperature": 0.0}
-        request |= {"grammar": grammar, "cache_prompt": not fresh}
-        request |= {"repeat_penalty": REPEAT_PENALTY, "repeat_last_n": 64}
+        request: dict[str, Any] = {"prompt": list(tokens), "n_predict": budget}
+        request |= {"temperature": temperature, "cache_prompt": not fresh}
+        if grammar is not None:
+            request |= {"grammar": grammar, "repeat_penalty": REPEAT_PENALTY, "repeat_last_n": 64}
+        if temperature > 0:
+            request |= {"seed": seed, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "typical_p": 1.0}
         answer = self._complete(request)
         choice = answer["choices"][0]
         written = int(answer["usage"]["completion_tokens"])

@@ -64,7 +64,8 @@ class Reply:
     completion_tokens: int = 0
     """Tokens written."""
     status: Status | None = None
-    """A failure: `truncated`, `refused` or `error`; None when the request was answered."""
+    """A failure: `truncated`, `refused`, `unparsed` (no label among the likely tokens) or `error`;
+    None when the request was answered."""
     error: str | None = None
     """Why it failed, for people."""
 

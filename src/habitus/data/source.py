@@ -149,7 +149,7 @@ class Source:
             InputError: When it cannot be read or is not JSON.
         """
         try:
-            return self._parse(_decode(file.read_bytes(), file), file)
+            return self.parse(decode(file.read_bytes(), file), file)
         except OSError as error:
             raise InputError(f"{file}: cannot be read: {error.strerror or error}") from error
 
@@ -176,19 +176,19 @@ class Source:
         with file.open("rb") as lines:
             # Only \n ends a line: U+2028 and \r stand in texts unescaped.
             for number, raw in enumerate(lines, start=1):
-                text = _decode(raw, file, offset, number)
+                text = decode(raw, file, offset, number)
                 offset += len(raw)
                 if text.strip():
-                    yield number, "line", self._parse(text, file, number)
+                    yield number, "line", self.parse(text, file, number)
 
     def _read_array(self, file: Path) -> Iterator[tuple[int, str, Any]]:
-        text = _decode(file.read_bytes(), file)
+        text = decode(file.read_bytes(), file)
         if not text.strip():
             return
         if _is_lines(text):
             yield from self._read_lines(file)
             return
-        value = self._parse(text, file)
+        value = self.parse(text, file)
         if isinstance(value, dict):
             raise InputError(
                 f"{file}: expected an array of rows, found one object with the keys "
@@ -199,10 +199,10 @@ class Source:
         for number, row in enumerate(value, start=1):
             yield number, "row", row
 
-    def _parse(self, text: str, file: Path, line: int | None = None) -> Any:
+    def parse(self, text: str, file: Path, line: int | None = None) -> Any:
         """Parse JSON, refusing NaN and infinity, and mend lone surrogates."""
         try:
-            value = _DECODER.decode(text)
+            value = _DECODER.decode(text.rstrip("\r\n"))  # columns count within the line
         except json.JSONDecodeError as error:
             place = f"line {line or error.lineno}, column {error.colno}"
             raise InputError(f"{file}, {place}: broken JSON: {error.msg}") from error
@@ -246,7 +246,7 @@ def _finite(text: str) -> float:
 _DECODER = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
 
 
-def _decode(raw: bytes, file: Path, offset: int = 0, line: int | None = None) -> str:
+def decode(raw: bytes, file: Path, offset: int = 0, line: int | None = None) -> str:
     """Decode UTF-8; a byte order mark at the start of the file is dropped."""
     if offset == 0 and raw.startswith(b"\xef\xbb\xbf"):
         raw, offset = raw[3:], 3

@@ -24,7 +24,17 @@ from habitus.store import (
 )
 from habitus.types import Item, RunInfo, Scorer, benchmark_digest, unit_digest
 
-LIBRARIES = ("numpy", "polars", "scipy", "xllamacpp")
+LIBRARIES = (
+    "accelerate",
+    "numpy",
+    "openai",
+    "peft",
+    "polars",
+    "scipy",
+    "torch",
+    "transformers",
+    "xllamacpp",
+)
 """Libraries whose versions a run records."""
 
 

@@ -4,6 +4,10 @@ A prompt file has sections `[system]`, `[user]`, `[candidate]` (repeated for eac
 `[assistant]` (how the judge's answer begins). A placeholder is a name in braces, such as
 `{question}`. Replacement is one pass over the file's own text: what is put in is never looked at
 again, so a candidate that contains `{question}` or a chat marker is just text.
+
+A bundled prompt is named by what is asked (`listwise`, `pairwise`, `pointwise`; `criteria`,
+`pairwise-criteria` and `pointwise-criteria` with criteria first), and in another language than
+English also by the language: `listwise.ar`.
 """
 
 from __future__ import annotations
@@ -23,7 +27,10 @@ _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 
 ALLOWED = {
     "system": {"culture", "country", "language"},
-    "user": {"question", "candidates", "letters", "culture", "country", "language"},
+    "user": {
+        *("question", "candidates", "letters", "low", "high"),
+        *("culture", "country", "language"),
+    },
     "candidate": {"letter", "text"},
     "assistant": set[str](),
 }
@@ -35,11 +42,68 @@ class Prompt:
     """A parsed prompt file."""
 
     name: str
-    """File name without suffix."""
+    """File name without `.txt`."""
     sections: Mapping[str, str]
     """Section name to its text."""
     digest: str
     """Digest of the file's bytes."""
+
+
+@dataclass(frozen=True)
+class PromptSet:
+    """One prompt in English, or in one's own file, and in further languages."""
+
+    base: Prompt
+    """What is used when there is none in the language that is wanted."""
+    languages: Mapping[str, Prompt]
+    """BCP 47 tag to the prompt in that language, English left out."""
+    digest: str
+    """Digest of all files; of one alone it is that file's."""
+
+    def find(self, tag: str | None) -> Prompt | None:
+        """Return the prompt in a language, or None when there is none.
+
+        Args:
+            tag: BCP 47 tag. Subtags that no prompt has are dropped from the right, and Chinese is
+                in simplified characters unless script or region say otherwise.
+        """
+        subtags = (tag or "").replace("_", "-").lower().split("-")
+        if subtags[0] == "en":
+            return self.base
+        if subtags[0] == "zh" and {"hant", "tw", "hk", "mo"}.isdisjoint(subtags):
+            subtags = ["zh", "hans"]
+        known = {name.lower(): prompt for name, prompt in self.languages.items()}
+        names = ("-".join(subtags[:count]) for count in range(len(subtags), 0, -1))
+        return next((known[name] for name in names if name in known), None)
+
+
+def load_prompts(name_or_path: str, *, translated: bool = False) -> PromptSet:
+    """Load a prompt, and all its translations when they are wanted.
+
+    Args:
+        name_or_path: As for `load_prompt`.
+        translated: Load the bundled translations too; a path has none.
+
+    Raises:
+        InputError: As for `load_prompt`.
+    """
+    base = load_prompt(name_or_path)
+    tags = translations(base.name) if translated else []
+    languages = {tag: load_prompt(f"{base.name}.{tag}") for tag in tags}
+    digests = [base.digest, *(prompt.digest for prompt in languages.values())]
+    whole = hashlib.sha256("".join(digests).encode()).hexdigest()[:16]
+    return PromptSet(base, languages, whole if languages else base.digest)
+
+
+def translations(name: str) -> list[str]:
+    """Return the languages that a bundled prompt is translated into, sorted."""
+    parts = (entry.partition(".") for entry in _bundled())
+    return sorted(tag for base, _, tag in parts if base == name and tag)
+
+
+def _bundled() -> list[str]:
+    entries = files("habitus.prompts").iterdir()
+    return sorted(entry.name.removesuffix(".txt") for entry in entries if ".txt" in entry.name)
 
 
 def load_prompt(name_or_path: str) -> Prompt:
@@ -57,11 +121,7 @@ def load_prompt(name_or_path: str) -> Prompt:
     else:
         resource = files("habitus.prompts").joinpath(f"{name_or_path}.txt")
         if not resource.is_file():
-            known = sorted(
-                entry.name.removesuffix(".txt")
-                for entry in files("habitus.prompts").iterdir()
-                if entry.name.endswith(".txt")
-            )
+            known = [name for name in _bundled() if "." not in name]
             raise InputError(
                 f"no prompt named {name_or_path!r}; bundled: {', '.join(known)}; "
                 "your own is a path that ends in .txt"
@@ -72,7 +132,7 @@ def load_prompt(name_or_path: str) -> Prompt:
     except UnicodeDecodeError as error:
         raise InputError(f"{name_or_path}: not UTF-8 at byte {error.start}") from error
     sections = _parse(text, name_or_path)
-    return Prompt(path.stem, sections, hashlib.sha256(data).hexdigest()[:16])
+    return Prompt(path.name.removesuffix(".txt"), sections, hashlib.sha256(data).hexdigest()[:16])
 
 
 def _parse(text: str, name: str) -> dict[str, str]:

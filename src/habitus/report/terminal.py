@@ -101,14 +101,13 @@ def print_comparison(
         findings.comparison_findings(runs, comparisons),
     )
     bar = _Bar(console)
-    board = _table(
-        "Leaderboard", ("rank", "run", "accuracy", "95 % CI", bar.title, "n", "standing")
-    )
+    titles = () if narrow else (bar.title,)  # a name that is whole says more than a bar
+    board = _table("Leaderboard", ("rank", "run", "accuracy", "95 % CI", *titles, "n", "standing"))
     for row in leaders(standings):
         cells = (row.rank, row.label, row.shown, row.interval)
-        drawn = bar(row.accuracy, row.low, row.high, row.chance)
+        drawn = () if narrow else (bar(row.accuracy, row.low, row.high, row.chance),)
         standing = _SHORT.get(row.place, row.place) if narrow else row.place
-        board.add_row(*_texts(console, (*cells, drawn, f"{row.n:,}", standing)))
+        board.add_row(*_texts(console, (*cells, *drawn, f"{row.n:,}", standing)))
     console.print(board)
     if narrow:
         _say(console, "unclear: cannot be told from the run of highest accuracy")

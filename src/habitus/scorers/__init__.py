@@ -74,6 +74,8 @@ class ScorerOptions:
     """Device, such as "cpu" or "cuda:1"; None is the best there is."""
     batch_tokens: int | None = None
     """Tokens in a batch; None finds out what fits."""
+    compile: bool | None = None
+    """Compile the layers with torch.compile: faster on a GPU, after some seconds."""
     label: int | None = None
     """Which output of a classifier with several is the reward."""
     template: str | None = None

@@ -1,0 +1,218 @@
+"""Options that commands share: one definition of all options of reward models."""
+
+from __future__ import annotations
+
+import functools
+import shlex
+from collections.abc import Callable, Collection
+from typing import Any, TypeVar
+
+import click
+
+COUNT = click.IntRange(min=1)
+"""A whole number that cannot be 0."""
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class GroupedOption(click.Option):
+    """An option with a heading of its own in --help."""
+
+    def __init__(self, *args: Any, section: str, **kwargs: Any) -> None:
+        """Make an option.
+
+        Args:
+            *args: As of `click.Option`.
+            section: The heading.
+            **kwargs: As of `click.Option`.
+        """
+        super().__init__(*args, **kwargs)
+        self.section = section
+
+
+class GroupedCommand(click.Command):
+    """A command whose --help lists its own options first, then grouped ones under headings."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, heading by heading, in the order in which headings first appear."""
+        sections: dict[str, list[tuple[str, str]]] = {"Options": []}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None and isinstance(parameter, click.Option):
+                sections.setdefault(getattr(parameter, "section", "Options"), []).append(record)
+        for heading, records in sections.items():
+            if records:
+                with formatter.section(heading):
+                    formatter.write_dl(records)
+
+
+def _text(name: str, metavar: str, help: str) -> tuple[str, dict[str, Any]]:
+    return name, {"metavar": metavar, "help": help}
+
+
+def _choice(name: str, choices: Collection[str], help: str) -> tuple[str, dict[str, Any]]:
+    return name, {"type": click.Choice(list(choices)), "help": help}
+
+
+def _count(name: str, help: str) -> tuple[str, dict[str, Any]]:
+    return name, {"type": COUNT, "metavar": "N", "help": help}
+
+
+def _flag(name: str, help: str) -> tuple[str, dict[str, Any]]:
+    return name, {"is_flag": True, "default": None, "help": help}
+
+
+SECTIONS: dict[str, tuple[tuple[str, dict[str, Any]], ...]] = {
+    "Options of judges": (
+        _text(
+            "--mode",
+            "MODE",
+            "How a judge judges: listwise (default), pairwise or pointwise; criteria is listwise "
+            "with criteria first.",
+        ),
+        _flag("--criteria", "Let the judge write criteria before its verdict."),
+        _text("--prompt", "FILE.txt", "A prompt file of your own."),
+        _choice(
+            "--instructions",
+            ("english", "item"),
+            "Language of the instructions: English (default) or the item's own.",
+        ),
+        _choice(
+            "--verdict",
+            ("logprobs", "text"),
+            "Read the verdict from log-probabilities or from the text.  [default: the engine's "
+            "best]",
+        ),
+        _count("--votes", "Ask each question N times and average; needs a temperature."),
+        (
+            "--temperature",
+            {
+                "type": click.FloatRange(min=0),
+                "metavar": "T",
+                "help": "Sampling temperature.  [default: 0; 1 with several --votes]",
+            },
+        ),
+        _count("--max-tokens", "Most tokens that a judge may write for one question."),
+        _choice(
+            "--pairs",
+            ("all", "knockout"),
+            "Pairs of a pairwise judge: all against all (default) or a knockout.",
+        ),
+        _text("--scale", "LOW-HIGH", "Scale of a pointwise rating, such as 1-10."),
+    ),
+    "Engines and servers": (
+        _text("--engine", "NAME", "What runs a judge: embedded, transformers, vllm or openai."),
+        _text(
+            "--base-url", "URL", "An OpenAI-compatible server, such as http://127.0.0.1:8000/v1."
+        ),
+        _text(
+            "--api-key-env",
+            "VARIABLE",
+            "Environment variable that holds the server's key.  [default: OPENAI_API_KEY]",
+        ),
+        _count("--concurrency", "Most requests under way at once."),
+        _count("--budget-tokens", "Stop when so many tokens, read and written, are spent."),
+        _text("--cache", "FOLDER", "Keep a server's answers here, and ask nothing twice."),
+        _count("--context", "Tokens of context.  [default: the model's own, within a limit]"),
+        _count("--threads", "CPU threads.  [default: all cores of the process]"),
+    ),
+    "Options of local models": (
+        _text("--revision", "REVISION", "Revision of the model on the Hugging Face Hub."),
+        _text(
+            "--dtype",
+            "TYPE",
+            "Number format of the weights.  [default: float32 on a CPU, else bfloat16]",
+        ),
+        _text("--device", "DEVICE", "Such as cpu or cuda:1.  [default: the best there is]"),
+        _count("--batch-tokens", "Tokens in a batch.  [default: what fits]"),
+        _choice(
+            "--truncate",
+            ("error", "left", "right"),
+            "What to do with a text over the model's limit: mark it as truncated (error, the "
+            "default), or cut it on the left or right.",
+        ),
+        _text("--template", "FILE", "A chat template in place of the model's own."),
+        _choice(
+            "--no-system",
+            ("merge", "error"),
+            "When the template has no system role: merge the system message into the user's turn, "
+            "or refuse.",
+        ),
+        _flag("--compile", "Compile a classifier's layers: faster on a GPU, after some seconds."),
+        _flag("--trust-remote-code", "Run code that comes with the model."),
+    ),
+    "Options of classifiers and implicit rewards": (
+        (
+            "--label",
+            {
+                "type": click.IntRange(min=0),
+                "metavar": "N",
+                "help": "Which output of a head with several is the reward, counted from 0.",
+            },
+        ),
+        _flag("--allow-new-head", "Score with a head that the checkpoint does not have."),
+        _text("--reference", "MODEL", "Reference model of an implicit (DPO) reward."),
+        _choice(
+            "--average",
+            ("sum", "mean"),
+            "Sum (default) or mean of an implicit reward over the response's tokens.",
+        ),
+    ),
+}
+"""Heading to options. Each is named after a field of `ScorerOptions`; not given, it is None."""
+
+
+def scorer_options(command: Function) -> Function:
+    """Give a command all options of reward models.
+
+    The command takes them as one keyword argument `options`, a `ScorerOptions`. Use it below
+    `@app.command(cls=GroupedCommand)` and after the command's own options.
+    """
+
+    @functools.wraps(command)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        # Deferred: --help needs neither the reward models nor the console.
+        from habitus.cli.console import say
+        from habitus.scorers import ScorerOptions
+
+        given = {name: kwargs.pop(name) for name in option_names()}
+        return command(*args, options=ScorerOptions(**given, say=say), **kwargs)
+
+    decorated: Any = wrapper
+    for section, options in reversed(SECTIONS.items()):
+        for name, settings in reversed(options):
+            decorated = click.option(name, cls=GroupedOption, section=section, **settings)(
+                decorated
+            )
+    found: Function = decorated
+    return found
+
+
+def option_names() -> list[str]:
+    """Return the names of all options of reward models, as Python writes them."""
+    return [
+        name.removeprefix("--").replace("-", "_")
+        for options in SECTIONS.values()
+        for name, _ in options
+    ]
+
+
+def command_line(leave_out: Collection[str] = ()) -> str:
+    """Return the command line of this call, with what was given and the defaults that are set.
+
+    Args:
+        leave_out: Names of parameters that only say where to write and how to go on.
+    """
+    context = click.get_current_context()
+    words = context.command_path.split()
+    for parameter in context.command.params:
+        value = context.params.get(parameter.name or "")
+        if parameter.name in leave_out or value is None or value is False or value == ():
+            continue
+        name = [parameter.opts[0]] if isinstance(parameter, click.Option) else []
+        if value is True:
+            words += name
+            continue
+        for each in value if isinstance(value, tuple) else (value,):
+            words += [*name, str(each)]
+    return shlex.join(words)

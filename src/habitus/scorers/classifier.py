@@ -1,0 +1,199 @@
+"""Classifier reward models: one number per response, read as the model's authors read it.
+
+`classifier:ORG/NAME` or `classifier:FOLDER`. See `docs/classifiers.md` for what is decided for each
+kind of model, and `habitus.scorers.adapters` for the kinds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from habitus.clients import hf
+from habitus.clients.chat_template import ChatTemplate, read_template
+from habitus.clients.compiling import compile_layers
+from habitus.clients.encode import ChatEncoder, Encoder, Length, PairEncoder, length_limit
+from habitus.errors import InputError
+from habitus.scorers import ScorerOptions
+from habitus.scorers.adapters import Asked, RemoteScore, load_reward_model
+from habitus.scorers.base import refuse_options
+from habitus.scorers.batching import BatchedScorer, ConversationScorer, Scored
+from habitus.scorers.runner import Runner
+from habitus.types import Message, Parameter, ScorerSpec, Status
+
+SHARED = (
+    "context",
+    "threads",
+    "truncate",
+    "dtype",
+    "device",
+    "batch_tokens",
+    "compile",
+    "template",
+    "no_system",
+    "revision",
+    "trust_remote_code",
+)
+"""Options of all reward models that run on transformers."""
+
+ALLOWED = (*SHARED, "label", "allow_new_head")
+"""Options of classifiers."""
+
+CHOICES = {"truncate": ("error", "left", "right"), "no_system": ("merge", "error")}
+"""Values of the options that have few."""
+
+
+class TextScorer(BatchedScorer):
+    """A classifier that reads token ids: judges items and scores conversations."""
+
+
+class RemoteScorer(ConversationScorer):
+    """A classifier whose own code reads conversations, one at a time."""
+
+    def __init__(self, spec: ScorerSpec, model: RemoteScore, tokenizer: Any) -> None:
+        """Make a scorer of a loaded model."""
+        self.spec = spec
+        self._model = model
+        self._tokenizer = tokenizer
+        self.chunk_tokens = 4096
+
+    def prepare(self, conversations: Sequence[Sequence[Message]]) -> Any:
+        """Leave conversations as they are."""
+        return conversations
+
+    def run(self, prepared: Sequence[Sequence[Message]]) -> list[Scored]:
+        """Score conversations one after the other."""
+        return [self._score(messages) for messages in prepared]
+
+    def _score(self, messages: Sequence[Message]) -> Scored:
+        import torch
+
+        try:
+            with torch.inference_mode():
+                value = self._model.score(self._tokenizer, messages)
+        except Exception as error:  # noqa: BLE001 - a bad conversation is data
+            return Scored(None, Status.ERROR, f"{type(error).__name__}: {error}"[:300])
+        if value != value or value in (float("inf"), float("-inf")):
+            return Scored(None, Status.ERROR, f"the reward is not a finite number ({value})")
+        return Scored(float(f"{value:.6g}"))
+
+
+def create(model: str, options: ScorerOptions) -> ConversationScorer:
+    """Load a classifier for `habitus evaluate classifier:MODEL`.
+
+    Args:
+        model: A folder, or an id on the Hugging Face Hub.
+        options: The options in `ALLOWED` apply.
+
+    Raises:
+        InputError: When an option is wrong or missing.
+        ModelError: When the model cannot be had, or is not what it should be.
+        MissingExtraError: When torch or transformers is not installed.
+    """
+    return load_scorer(model, options)
+
+
+def load_scorer(model: str, options: ScorerOptions | None = None) -> ConversationScorer:
+    """Load a classifier; its `score` takes conversations, its `judge` items.
+
+    Args:
+        model: A folder, or an id on the Hugging Face Hub.
+        options: The options in `ALLOWED` apply.
+
+    Raises:
+        InputError: When an option is wrong or missing.
+        ModelError: When the model cannot be had, or is not what it should be.
+        MissingExtraError: When torch or transformers is not installed.
+    """
+    options = options or ScorerOptions()
+    check_options("classifier", model, options, ALLOWED)
+    hf.require("a classifier reward model")
+    trust = bool(options.trust_remote_code)
+    checkpoint = hf.locate(model, options.revision, options.say)
+    placement = hf.place(options.device, options.dtype, options.threads)
+    tokenizer = hf.load_tokenizer(checkpoint, trust_remote_code=trust)
+    template = read_template(options.template) if options.template else None
+    asked = Asked(
+        checkpoint,
+        placement,
+        label=options.label,
+        allow_new_head=bool(options.allow_new_head),
+        trust_remote_code=trust,
+        has_template=bool(template or tokenizer.chat_template),
+    )
+    loaded = load_reward_model(asked)
+    about: dict[str, Parameter] = {"adapter": loaded.adapter, **loaded.parameters}
+    if isinstance(loaded, RemoteScore):
+        refused = {"context", "truncate", "template", "no_system", "label", "batch_tokens"}
+        refuse_options("remote-score", options, {*ALLOWED} - refused)
+        about |= model_parameters(loaded.model, placement, trust)
+        return RemoteScorer(make_spec("classifier", checkpoint, about), loaded, tokenizer)
+    limit = length_limit(loaded.model.config, tokenizer, options.context)
+    length = Length(limit, options.truncate)
+    encoder: Encoder = PairEncoder(tokenizer, length)
+    if not loaded.pairs:
+        encoder = ChatEncoder(
+            tokenizer, ChatTemplate(tokenizer, template, options.no_system, model), length
+        )
+    about |= encoder.parameters | model_parameters(loaded.model, placement, trust)
+    runner = Runner(
+        loaded.rewards,
+        placement.device,
+        budget=options.batch_tokens,
+        padded=loaded.padded,
+        pad_id=tokenizer.pad_token_id or 0,
+        vocabulary=loaded.model.get_input_embeddings().num_embeddings,
+        say=options.say,
+    )
+    about |= compiled(options, runner, [loaded.model])
+    return TextScorer(make_spec("classifier", checkpoint, about), encoder, runner, options.say)
+
+
+def compiled(options: ScorerOptions, runner: Runner, models: Sequence[Any]) -> dict[str, Parameter]:
+    """Compile models if that was asked for, and return what the record holds of it."""
+    if not getattr(options, "compile", None):
+        return {}
+    done = [compile_layers(model, runner.try_once, options.say) for model in models]
+    return {"compiled": True} if all(done) else {}
+
+
+def check_options(kind: str, model: str, options: ScorerOptions, allowed: Sequence[str]) -> None:
+    """Check the options of a reward model that runs on transformers.
+
+    Raises:
+        InputError: When the model is not named, an option does not apply, or has no such value.
+    """
+    if not model:
+        raise InputError(f"{kind}: which model? write {kind}:FOLDER or {kind}:ORG/NAME")
+    refuse_options(kind, options, allowed)
+    for name, choices in CHOICES.items():
+        given = getattr(options, name)
+        if given is not None and given not in choices:
+            option = name.replace("_", "-")
+            raise InputError(f"--{option} {given}: one of {', '.join(choices)}")
+    for name in ("context", "batch_tokens", "threads"):
+        given = getattr(options, name)
+        if given is not None and given < 1:
+            raise InputError(f"--{name.replace('_', '-')} {given}: at least 1")
+
+
+def model_parameters(model: Any, placement: hf.Placement, trust: bool) -> dict[str, Parameter]:
+    """Return what can change a score of any transformers model."""
+    import torch
+    import transformers
+
+    found: dict[str, Parameter] = {
+        **placement.names,
+        "attention": getattr(model.config, "_attn_implementation", None),
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+    }
+    return found | ({"trust_remote_code": True} if trust else {})
+
+
+def make_spec(kind: str, checkpoint: hf.Checkpoint, parameters: dict[str, Parameter]) -> ScorerSpec:
+    """Name a checkpoint as a scorer: an id on the Hub as it is, a folder by its own name."""
+    local = Path(checkpoint.name).expanduser()
+    name = local.resolve().name if local.is_dir() else checkpoint.name
+    return ScorerSpec(kind=kind, model=name, revision=checkpoint.revision, parameters=parameters)
