@@ -76,6 +76,7 @@ EVERYTHING = {
     "revision": "abc",
     "trust_remote_code": True,
     "allow_new_head": True,
+    "compile": True,
 }
 
 

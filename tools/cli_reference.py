@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from click import Command, Context
+from click.testing import CliRunner
 
 TARGET = Path(__file__).parent.parent / "docs" / "cli.md"
 """The file that is written."""
@@ -15,17 +15,16 @@ def reference() -> str:
     from habitus.cli.main import app
 
     parts = ["# Command line\n\nMade from `--help` by `make docs`; a test keeps it true.\n"]
-    parts.append(_section("habitus", app))
-    for name, command in app.commands.items():
-        parts.append(_section(f"habitus {name}", command))
+    parts += [_section(*words) for words in ((), *((name,) for name in app.commands))]
     return "\n".join(parts)
 
 
-def _section(title: str, command: Command) -> str:
-    context = Context(
-        command, info_name=title, terminal_width=100, help_option_names=["-h", "--help"]
-    )
-    return f"## {title}\n\n```\n{command.get_help(context).rstrip()}\n```\n"
+def _section(*words: str) -> str:
+    from habitus.cli.main import app
+
+    shown = CliRunner().invoke(app, [*words, "--help"], prog_name="habitus", terminal_width=100)
+    title = " ".join(("habitus", *words))
+    return f"## {title}\n\n```\n{shown.output.rstrip()}\n```\n"
 
 
 if __name__ == "__main__":
