@@ -274,6 +274,16 @@ def test_what_goes_on_from_written_text_needs_no_new_encoding(embedded):
     assert math.fsum(map(math.exp, verdict.logprobs)) == pytest.approx(1, abs=1e-5)
 
 
+def test_half_a_character_that_is_drawn_takes_no_log_probabilities_away(embedded):
+    """llama.cpp gives none with a token that is no whole character, as Arabic letters' halves."""
+    turn = Turn("user", (Segment("أي إجابة هي الأفضل؟", True),))
+    for number in range(20):
+        request = Request(str(number), (turn,), answer="الإجابة هي", labels=(" A", " B"))
+        (reply,) = embedded.engine.execute([request])
+        assert reply.status is None, reply.error
+        assert reply.logprobs is not None
+
+
 def test_labels_that_share_a_token_have_a_status(embedded):
     request = Request(
         "x", (Turn("user", (Segment("?", True),)),), answer="It is", labels=(" 1", " 10")

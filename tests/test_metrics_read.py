@@ -167,3 +167,37 @@ def test_torn_last_judgement_is_left_out(tmp_path):
     with path.open("a") as file:
         file.write('{"item_id": "y", "sta')
     assert read_judgements(path)["item_id"].to_list() == ["x"]
+
+
+def test_flips_are_counted_among_the_same_candidates(tmp_path):
+    """Pairs have different winners by nature, and a rating of one candidate is no pick."""
+
+    def look(order, pick):
+        return {"order": list(order), "scores": [0.0] * len(order), "pick": pick}
+
+    looks = {
+        "listwise, firm": [look("abc", 0), look("bca", 2)],
+        "listwise, flipped": [look("abc", 0), look("bca", 0)],
+        "pairs, firm": [look("ab", 0), look("ba", 1), look("bc", 0), look("cb", 1)],
+        "pairs, one flipped": [look("ab", 0), look("ba", 1), look("bc", 0), look("cb", 0)],
+        "one look": [look("abc", 1)],
+        "ratings": [look("a", 0), look("b", 0), look("c", 0)],
+        "none": [],
+    }
+    path = tmp_path / "judgements.jsonl"
+    with path.open("w") as file:
+        for name, passes in looks.items():
+            line = {"item_id": name, "status": "ok", "winner_ids": ["a"], "passes": passes}
+            file.write(json.dumps(line) + "\n")
+    table = read_judgements(path)
+    facts = table.select("item_id", "looked_again", "flipped", "n_shown").rows()
+    assert facts == [
+        ("listwise, firm", True, False, 3),
+        ("listwise, flipped", True, True, 3),
+        ("pairs, firm", True, False, 2),
+        ("pairs, one flipped", True, True, 2),
+        ("one look", False, False, 3),
+        ("ratings", False, False, 1),
+        ("none", False, False, None),
+    ]
+    assert table["positions"].to_list()[-2:] == [[], []]

@@ -42,6 +42,8 @@ def judgements(*rows):
         winners = row.get("winner_ids", [])
         status = {0: "error", 1: "ok"}.get(len(winners), "tie")
         base = dict.fromkeys(JUDGEMENT_COLUMNS) | {"winner_ids": [], "picks": [], "positions": []}
+        picks = row.get("picks", [])
+        base |= {"n_shown": 4, "looked_again": len(picks) > 1, "flipped": len(set(picks)) > 1}
         full.append(base | {"status": status} | row)
     return pl.DataFrame(full, schema=dict(JUDGEMENT_COLUMNS))
 

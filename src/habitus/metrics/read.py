@@ -72,6 +72,9 @@ JUDGEMENT_COLUMNS: Schema = {
     "winner_ids": pl.List(pl.String),
     "picks": pl.List(pl.String),
     "positions": pl.List(pl.Int64),
+    "n_shown": pl.Int64,
+    "looked_again": pl.Boolean,
+    "flipped": pl.Boolean,
     "mass": pl.Float64,
     "prompt_tokens": pl.Int64,
     "completion_tokens": pl.Int64,
@@ -113,10 +116,12 @@ def read_judgements(path: Path) -> pl.DataFrame:
             torn by a kill and is left out, as when the run is resumed.
 
     Returns:
-        One row per judgement in the file's order: `item_id`, `status`, `winner_ids`; `picks` and
-        `positions`, the candidate id picked in each pass and where it stood (0 is letter A);
-        `mass`, the mean over passes of the probability on any letter (null where not recorded);
-        `prompt_tokens`, `completion_tokens`, `seconds`.
+        One row per judgement in the file's order: `item_id`, `status`, `winner_ids`; of the passes
+        that show several candidates: `picks` and `positions`, the candidate id picked in each and
+        where it stood (0 is letter A), `n_shown`, the most candidates shown, `looked_again`,
+        whether the same candidates were seen more than once, and `flipped`, whether the pick among
+        them then changed; `mass`, the mean over passes of the probability on any letter (null
+        where not recorded); `prompt_tokens`, `completion_tokens`, `seconds`.
 
     Raises:
         InputError: When the file cannot be read, or a line is no valid judgement, or an item has
@@ -314,13 +319,21 @@ def _check_judgements(frame: pl.DataFrame) -> Iterator[tuple[pl.Series, str]]:
 def _reduce_judgements(frame: pl.DataFrame) -> pl.DataFrame:
     """Make the columns of `read_judgements` of a block."""
     look = pl.element().struct
+    several = look.field("order").list.len() > 1
     each = functools.partial(pl.col("passes").list.eval)
+    pick = look.field("order").list.get(look.field("pick"))
+    seen = look.field("order").list.sort().list.join("\x00")  # one text for each set of candidates
+    sets = each(seen.filter(several)).list.n_unique()
+    picked = each(pl.concat_str(seen, pick, separator="\x01").filter(several)).list.n_unique()
     return frame.select(
         "item_id",
         "status",
         pl.col("winner_ids").fill_null([]),
-        each(look.field("order").list.get(look.field("pick"))).fill_null([]).alias("picks"),
-        each(look.field("pick")).fill_null([]).alias("positions"),
+        each(pick.filter(several)).fill_null([]).alias("picks"),
+        each(look.field("pick").filter(several)).fill_null([]).alias("positions"),
+        each(look.field("order").list.len()).list.max().cast(pl.Int64).alias("n_shown"),
+        (each(several).list.sum() > sets).fill_null(False).alias("looked_again"),
+        (picked > sets).fill_null(False).alias("flipped"),
         each(look.field("mass")).list.mean().alias("mass"),
         "prompt_tokens",
         "completion_tokens",

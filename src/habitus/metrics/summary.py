@@ -52,7 +52,8 @@ class _Run:
     """A run's items with their judgements, aligned to the items' order."""
 
     table: pl.DataFrame
-    """Items with `status`, `credit`, `picks`, `positions` and `mass`."""
+    """Items with `status`, `credit`, and of the passes `n_shown`, `looked_again`, `flipped`,
+    `positions` and `mass`."""
     judged: Mask
     """True where there is a verdict."""
     cluster: Ints
@@ -111,7 +112,8 @@ def summarise(
         InputError: When items and judgements do not belong together.
     """
     earned = credits(items, judgements)
-    looks = judgements.select("item_id", "picks", "positions", "mass")
+    columns = ("n_shown", "looked_again", "flipped", "positions", "mass")
+    looks = judgements.select("item_id", *columns)
     table = items.with_columns(earned["status"], earned["credit"]).join(
         looks, on="item_id", how="left", maintain_order="left"
     )
@@ -249,9 +251,8 @@ def _baselines(run: _Run) -> Iterator[Metric]:
 
 def _flips(run: _Run) -> Iterator[Metric]:
     """Yield how often the picked candidate depends on the order, in all and by language."""
-    picks = run.table["picks"].list
-    several = run.judged & (picks.len().fill_null(0) >= 2).to_numpy()
-    flips = (picks.n_unique().fill_null(0) > 1).to_numpy().astype(np.float64)
+    several = run.judged & run.table["looked_again"].fill_null(False).to_numpy()
+    flips = run.table["flipped"].fill_null(False).to_numpy().astype(np.float64)
     groups = make_groups(run.table, [(), ("language",)])
     found = run.means("flip_rate", flips, several, groups)
     failed = _sizes(groups, ~run.judged)
@@ -269,7 +270,7 @@ def _letters(run: _Run) -> Iterator[Metric]:
     seen = judged.filter(pl.col("positions").list.len() > 0)
     if seen.height:
         positions = seen["positions"].explode().to_numpy()
-        letters = int(seen.select(pl.col("n_candidates").max()).item())
+        letters = int(seen.select(pl.col("n_shown").max()).item())
         counts = np.bincount(positions, minlength=letters).tolist()
         for position, count in enumerate(counts):
             yield Metric(
