@@ -89,6 +89,7 @@ def test_lists(cli):
     ("arguments", "parts"),
     [
         (["evaluate", "embeded"], ["did you mean embedded"]),
+        (["evaluate", "ensemble:baseline:random,foo:x"], ["member foo:x: unknown"]),
         (["evaluate", "baseline:longst"], ["did you mean longest"]),
         (["evaluate", "baseline:random", "--benchmark", "carb-opn:quick"], ["carb-open:quick"]),
         (["evaluate", "baseline:random", "--benchmark", "none.jsonl"], ["none.jsonl"]),

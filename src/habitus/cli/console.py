@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from rich.console import Console
 
-out = Console()
+out = Console(emoji=False)  # a name may hold :x: or the like
 """For figures and tables."""
-err = Console(stderr=True)
+err = Console(stderr=True, emoji=False)
 """For notes, progress and errors."""
 
 
