@@ -27,6 +27,7 @@ class Fake:
         self._answer = answer
         self.prefill = traits.pop("prefill", True)
         self.logprobs = traits.pop("logprobs", True)
+        self.labels_exact = traits.pop("labels_exact", False)
         self.window = traits.pop("window", 8)
         self.parameters = {"engine": "fake 1"} | traits.pop("parameters", {})
         self.__dict__ |= traits

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("torch")
 
 from habitus.scorers import ScorerOptions, resolve
-from habitus.scorers.classifier import load_scorer
+from habitus.scorers.classifier import create
 from habitus.types import Message, Scorer, Status
 from tests.conftest import make_item
 from tests.tiny_models import (
@@ -84,7 +84,7 @@ def test_behaviour_1_batches_of_1_2_7_equal_a_plain_forward(tmp_path, kind, side
     assert max(expected) - min(expected) > 0.05
     longest = 300
     for rows in (1, 2, 7):
-        scorer = load_scorer(str(folder), ScorerOptions(batch_tokens=rows * longest))
+        scorer = create(str(folder), ScorerOptions(batch_tokens=rows * longest))
         assert values(scorer.score(SEVEN)) == pytest.approx(expected, abs=1e-5), rows
         assert values(scorer.score(SEVEN[::-1])) == pytest.approx(expected[::-1], abs=1e-5)
 
@@ -124,13 +124,13 @@ def test_behaviour_3_the_last_real_token_is_pooled_when_pad_is_eos(tmp_path, kin
     ended = CHATML.replace("<|im_end|>\n", "</s>")
     tokenizer = make_tokenizer(template=ended, pad="</s>", side=side)
     folder = make_classifier(tmp_path, kind, tokenizer=tokenizer, pad_token_id=2)
-    scorer = load_scorer(str(folder))
+    scorer = create(str(folder))
     assert values(scorer.score(SEVEN)) == pytest.approx(plain_scores(folder), abs=1e-5)
 
 
 def test_behaviour_4_no_pad_token_works(tmp_path):
     folder = make_classifier(tmp_path, tokenizer=make_tokenizer(pad=None), pad_token_id=None)
-    scorer = load_scorer(str(folder))
+    scorer = create(str(folder))
     assert values(scorer.score(SEVEN)) == pytest.approx(plain_scores(folder), abs=1e-5)
 
 
@@ -144,7 +144,7 @@ def long_item(*ends):
 
 def test_behaviour_5_too_long_is_a_status_with_its_count(llama):
     item = long_item("and luck.", "and health.", "and rain.", "")
-    (judgement,) = load_scorer(str(llama), ScorerOptions(context=60)).judge([item], 0)
+    (judgement,) = create(str(llama), ScorerOptions(context=60)).judge([item], 0)
     assert judgement.status is Status.TRUNCATED
     assert judgement.scores == {}
     assert "candidate 'a': " in judgement.error
@@ -156,7 +156,7 @@ def test_behaviour_5_one_candidate_too_long_is_enough(llama):
     item = short.model_copy(
         update={"candidates": (*short.candidates[:3], long_item(*"wxyz").candidates[3])}
     )
-    (judgement,) = load_scorer(str(llama), ScorerOptions(context=70)).judge([item], 0)
+    (judgement,) = create(str(llama), ScorerOptions(context=70)).judge([item], 0)
     assert judgement.status is Status.TRUNCATED
     assert judgement.error.startswith("candidate 'd': ")
     assert "candidates failed" not in judgement.error
@@ -165,7 +165,7 @@ def test_behaviour_5_one_candidate_too_long_is_enough(llama):
 def test_behaviour_5_equal_after_a_cut_is_never_a_tie(llama):
     lines = []
     options = ScorerOptions(context=60, truncate="right", say=lines.append)
-    scorer = load_scorer(str(llama), options)
+    scorer = create(str(llama), options)
     (judgement,) = scorer.judge([long_item("and luck.", "and health.", "and rain.", "")], 0)
     assert judgement.status is Status.TRUNCATED
     assert judgement.error == "candidates 'a' and 'b' are the same text after the cut"
@@ -175,7 +175,7 @@ def test_behaviour_5_equal_after_a_cut_is_never_a_tie(llama):
 
 def test_behaviour_5_a_cut_on_the_left_keeps_the_responses_apart(llama):
     item = make_item(prompt=[{"role": "user", "content": "Please answer. " * 20}])
-    scorer = load_scorer(str(llama), ScorerOptions(context=80, truncate="left"))
+    scorer = create(str(llama), ScorerOptions(context=80, truncate="left"))
     (judgement,) = scorer.judge([item], 0)
     assert judgement.status is Status.OK
     assert len(set(judgement.scores.values())) == 4
@@ -185,7 +185,7 @@ def test_behaviour_5_a_cut_on_the_left_keeps_the_responses_apart(llama):
 def test_behaviour_7_ties_share_and_are_counted(llama):
     same = {"text": "Soba."}
     item = make_item(candidates=[{"id": name, **same} for name in "abcd"])
-    (judgement,) = load_scorer(str(llama)).judge([item], 0)
+    (judgement,) = create(str(llama)).judge([item], 0)
     assert judgement.status is Status.TIE
     assert set(judgement.winner_ids) == set("abcd")
 
@@ -194,7 +194,7 @@ def test_behaviour_7_the_head_is_in_float32_with_the_checkpoints_precision(tmp_p
     folder = make_classifier(tmp_path)
     weight = torch.full((1, 32), 1 / 3)
     edit_tensors(folder, score__weight=weight)
-    scorer = load_scorer(str(folder), ScorerOptions(dtype="bfloat16"))
+    scorer = create(str(folder), ScorerOptions(dtype="bfloat16"))
     model = scorer._ranks._runner._rewards.__self__.model
     assert model.model.layers[0].mlp.up_proj.weight.dtype is torch.bfloat16
     assert model.score.weight.dtype is torch.float32
@@ -208,7 +208,7 @@ def test_behaviour_7_the_head_is_in_float32_with_the_checkpoints_precision(tmp_p
 @pytest.mark.parametrize("kind", ENCODERS)
 def test_behaviour_7_encoders_run_in_bfloat16_with_float32_heads(tmp_path, kind):
     folder = make_classifier(tmp_path, kind)
-    scorer = load_scorer(str(folder), ScorerOptions(dtype="bfloat16"))
+    scorer = create(str(folder), ScorerOptions(dtype="bfloat16"))
     found = values(scorer.score(SEVEN))
     assert found == pytest.approx(plain_scores(folder), abs=0.3)
     assert any(torch.tensor(value).bfloat16().item() != value for value in found)
@@ -225,7 +225,7 @@ def test_behaviour_8_nan_in_one_candidate_makes_the_item_invalid(tmp_path):
     edit_tensors(folder, model__embed_tokens__weight=weights)
     candidates = [{"id": name, "text": text} for name, text in zip("abcd", "ABZD", strict=True)]
     items = [make_item(1), make_item(2, candidates=candidates), make_item(3)]
-    first, second, third = load_scorer(str(folder)).judge(items, 0)
+    first, second, third = create(str(folder)).judge(items, 0)
     assert (first.status, third.status) == (Status.OK, Status.OK)
     assert (second.status, second.scores) == (Status.ERROR, {})
     assert second.error == "candidate 'c': the reward is not a finite number (nan)"
@@ -237,12 +237,12 @@ def test_a_token_that_the_model_does_not_know_is_an_error_of_one_item(tmp_path):
     folder = make_classifier(tmp_path, tokenizer=tokenizer)
     odd = conversation(3)
     odd[1] = Message(role="assistant", content="zzzz")
-    fine, failed = load_scorer(str(folder)).score([conversation(3), odd])
+    fine, failed = create(str(folder)).score([conversation(3), odd])
     assert fine.status is Status.OK
     assert failed.value is None
     assert "token id 400; the model knows 400 tokens" in failed.error
 
 
 def test_scores_have_six_significant_digits(llama):
-    for value in values(load_scorer(str(llama)).score(SEVEN)):
+    for value in values(create(str(llama)).score(SEVEN)):
         assert value == float(f"{value:.5e}")

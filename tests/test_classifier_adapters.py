@@ -7,7 +7,7 @@ pytest.importorskip("torch")
 from habitus.errors import ModelError
 from habitus.scorers import ScorerOptions
 from habitus.scorers.adapters import ADAPTERS, ORDER
-from habitus.scorers.classifier import load_scorer
+from habitus.scorers.classifier import create
 from habitus.types import Status
 from tests.conftest import make_item
 from tests.test_classifier import SEVEN, plain_scores, values
@@ -104,7 +104,7 @@ def test_every_adapter_in_the_order_is_registered():
 def test_text_pairs_of_an_encoder_without_template(tmp_path):
     tokenizer = make_tokenizer(template=None, cls=True)
     folder = make_classifier(tmp_path, "deberta-v2", tokenizer=tokenizer)
-    scorer = load_scorer(str(folder))
+    scorer = create(str(folder))
     assert scorer.spec.parameters["adapter"] == "text-pair"
     model = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
     expected = []
@@ -120,7 +120,7 @@ def test_a_linear_value_head_on_the_last_token(tmp_path, name):
     folder = make_language_model(tmp_path)
     weight, bias = torch.randn(1, 32), torch.randn(1)
     edit_tensors(folder, **{f"{name}.weight": weight, f"{name}.bias": bias})
-    scorer = load_scorer(str(folder))
+    scorer = create(str(folder))
     assert scorer.spec.parameters["adapter"] == "value-head"
     assert scorer.spec.parameters["head"] == name
     expected = (last_states(folder) @ weight.T + bias)[:, 0].tolist()
@@ -133,7 +133,7 @@ def test_a_score_of_two_layers_is_a_value_head(tmp_path):
     tensors = {"score.0.weight": first, "score.0.bias": torch.ones(32), "score.2.weight": second}
     edit_tensors(folder, **tensors)
     edit_config(folder, architectures=["INFORMForSequenceClassification"])
-    scorer = load_scorer(str(folder))
+    scorer = create(str(folder))
     expected = ((last_states(folder) @ first.T + 1).relu() @ second.T)[:, 0].tolist()
     assert values(scorer.score(SEVEN)) == pytest.approx(expected, rel=1e-4)
 
@@ -145,8 +145,8 @@ def test_code_of_its_own_runs_only_when_asked_for(own_code):
     }
     folder = own_code("Mixed", "AutoModelForSequenceClassification", head)
     with pytest.raises(ModelError, match="it brings code of its own: --trust-remote-code"):
-        load_scorer(str(folder))
-    scorer = load_scorer(str(folder), ScorerOptions(trust_remote_code=True))
+        create(str(folder))
+    scorer = create(str(folder), ScorerOptions(trust_remote_code=True))
     assert scorer.spec.parameters["adapter"] == "multi-objective"
     assert scorer.spec.parameters["trust_remote_code"] is True
     states = last_states(folder)
@@ -161,7 +161,7 @@ def test_code_of_its_own_runs_only_when_asked_for(own_code):
 def test_get_score_of_its_own_code(own_code):
     head = {"v_out.weight": torch.randn(1, 32)}
     folder = own_code("Scoring", "AutoModel", head)
-    scorer = load_scorer(str(folder), ScorerOptions(trust_remote_code=True))
+    scorer = create(str(folder), ScorerOptions(trust_remote_code=True))
     assert scorer.spec.parameters["adapter"] == "remote-score"
     expected = (last_states(folder) @ head["v_out.weight"].T)[:, 0].tolist()
     for each, value in zip(scorer.score(SEVEN), expected, strict=True):
@@ -183,7 +183,7 @@ def test_any_other_classifier_is_never_padded(tmp_path):
     model = transformers.T5ForSequenceClassification(config).eval()
     plain = "{% for m in messages %}{{ m.content }} {% endfor %}"
     folder = save(tmp_path, model, make_tokenizer(template=plain, bos=False, eos=True))
-    scorer = load_scorer(str(folder))
+    scorer = create(str(folder))
     assert scorer.spec.parameters["adapter"] == "whole-text"
     tokenizer = make_tokenizer(template=plain, bos=False, eos=True)
     expected = []
@@ -196,7 +196,7 @@ def test_any_other_classifier_is_never_padded(tmp_path):
 
 def test_a_decoder_that_looks_both_ways_gets_its_mask(tmp_path):
     folder = make_classifier(tmp_path, "gemma3_text", use_bidirectional_attention=True)
-    scorer = load_scorer(str(folder))
+    scorer = create(str(folder))
     assert values(scorer.score(SEVEN)) == pytest.approx(plain_scores(folder), abs=1e-5)
-    again = load_scorer(str(folder), ScorerOptions(batch_tokens=1))
+    again = create(str(folder), ScorerOptions(batch_tokens=1))
     assert values(again.score(SEVEN)) == pytest.approx(values(scorer.score(SEVEN)), abs=1e-5)

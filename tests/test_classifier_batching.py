@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from habitus.clients.compiling import compile_layers
 from habitus.clients.encode import Encoded
 from habitus.scorers import ScorerOptions
-from habitus.scorers.classifier import load_scorer
+from habitus.scorers.classifier import create
 from habitus.scorers.runner import LEAST, WASTE, Runner, plan_batches
 from tests.conftest import make_item
 from tests.test_classifier import SEVEN, values
@@ -121,7 +121,7 @@ def test_rows_are_padded_on_the_right():
 def test_work_is_cut_into_chunks_and_given_out_as_it_is_done(tmp_path, monkeypatch):
     monkeypatch.setattr("habitus.scorers.batching.CHUNKS", {"cpu": 1})
     folder = make_classifier(tmp_path)
-    scorer = load_scorer(str(folder), ScorerOptions(batch_tokens=60))
+    scorer = create(str(folder), ScorerOptions(batch_tokens=60))
     items = [make_item(number) for number in range(9)]
     runs = []
     compute = scorer.run
@@ -136,7 +136,7 @@ def test_work_is_cut_into_chunks_and_given_out_as_it_is_done(tmp_path, monkeypat
 
 def test_a_model_that_cannot_be_compiled_goes_on_without(tmp_path):
     folder = make_classifier(tmp_path)
-    scorer = load_scorer(str(folder))
+    scorer = create(str(folder))
     expected = values(scorer.score(SEVEN))
     model = scorer._ranks._runner._rewards.__self__.model
     lines = []
@@ -153,7 +153,7 @@ def test_a_model_that_cannot_be_compiled_goes_on_without(tmp_path):
 
 @pytest.mark.slow
 def test_a_compiled_model_scores_as_before(tmp_path):
-    scorer = load_scorer(str(make_classifier(tmp_path)))
+    scorer = create(str(make_classifier(tmp_path)))
     expected = values(scorer.score(SEVEN))
     runner_of = scorer._ranks._runner
     model = runner_of._rewards.__self__.model
@@ -168,14 +168,14 @@ WORKER = """
 import json, sys
 import torch
 from habitus.scorers import ScorerOptions
-from habitus.scorers.classifier import load_scorer
+from habitus.scorers.classifier import create
 from tests.conftest import make_item
 from tests.test_classifier import SEVEN
 from tests.tiny_models import make_classifier
 
 lines = []
 options = ScorerOptions(batch_tokens=150, device="cpu", say=lines.append)
-scorer = load_scorer(sys.argv[1], options)
+scorer = create(sys.argv[1], options)
 found = [each.value for each in scorer.score(SEVEN)]
 judged = [j.model_dump(mode="json") for j in scorer.judge([make_item(n) for n in range(5)], 0)]
 scorer.close()
@@ -202,7 +202,7 @@ def test_two_processes_give_the_rewards_of_one_exactly_once(tmp_path):
     printed = [line for line in done.stdout.splitlines() if line.startswith("[[")]
     assert len(printed) == 1, done.stdout + done.stderr
     found, judged, count = json.loads(printed[0])
-    alone = load_scorer(str(folder), ScorerOptions(batch_tokens=150))
+    alone = create(str(folder), ScorerOptions(batch_tokens=150))
     assert count == 2
     assert found == values(alone.score(SEVEN))
     expected = [j.model_dump(mode="json") for j in alone.judge([make_item(n) for n in range(5)], 0)]

@@ -10,7 +10,7 @@ pytest.importorskip("torch")
 from habitus.clients import hf
 from habitus.errors import InputError, ModelError
 from habitus.scorers import ScorerOptions
-from habitus.scorers.classifier import create, load_scorer
+from habitus.scorers.classifier import create
 from habitus.types import Status
 from tests.test_classifier import SEVEN, plain_scores, values
 from tests.tiny_models import (
@@ -43,9 +43,9 @@ def folder(saved, tmp_path):
 def test_behaviour_9_a_new_head_is_refused_unless_allowed(tmp_path):
     base = make_language_model(tmp_path / "base")
     with pytest.raises(ModelError, match=r"no trained reward head \(score.weight is missing\)"):
-        load_scorer(str(base))
+        create(str(base))
     options = ScorerOptions(allow_new_head=True)
-    first, again = (load_scorer(str(base), options) for _ in range(2))
+    first, again = (create(str(base), options) for _ in range(2))
     assert first.spec.parameters["new_head"] is True
     assert values(first.score(SEVEN)) == values(again.score(SEVEN))
 
@@ -53,7 +53,7 @@ def test_behaviour_9_a_new_head_is_refused_unless_allowed(tmp_path):
 def test_behaviour_9_a_body_with_missing_weights_is_always_refused(folder):
     edit_tensors(folder, model__norm__weight=None)
     with pytest.raises(ModelError, match=r"lacks 1 weights .* model\.norm\.weight among them"):
-        load_scorer(str(folder), ScorerOptions(allow_new_head=True))
+        create(str(folder), ScorerOptions(allow_new_head=True))
 
 
 def make_adapter(base, folder, *, head):
@@ -77,7 +77,7 @@ def test_an_adapter_is_scored_on_its_base_with_its_own_head(tmp_path, trained_ba
     make = make_classifier if trained_base else make_language_model
     base = make(tmp_path / "base")
     adapted = make_adapter(base, tmp_path / "adapter", head=True)
-    scorer = load_scorer(str(tmp_path / "adapter"))
+    scorer = create(str(tmp_path / "adapter"))
     tokenizer = make_tokenizer()
     expected = []
     for messages in SEVEN:
@@ -93,20 +93,20 @@ def test_behaviour_9_an_adapter_without_its_head_is_refused(tmp_path):
     base = make_language_model(tmp_path / "base")
     make_adapter(base, tmp_path / "adapter", head=False)
     with pytest.raises(ModelError, match=r"adapter .* has no trained reward head .*SEQ_CLS"):
-        load_scorer(str(tmp_path / "adapter"))
+        create(str(tmp_path / "adapter"))
 
 
 def test_an_adapter_of_an_absent_base_says_so(folder, tmp_path):
     make_adapter(folder, tmp_path / "adapter", head=True)
     shutil.rmtree(folder)
     with pytest.raises(ModelError, match=r"is an adapter of .*, which is missing: no such model"):
-        load_scorer(str(tmp_path / "adapter"))
+        create(str(tmp_path / "adapter"))
 
 
 def test_pickled_weights_are_refused_with_the_remedy(folder):
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
     with pytest.raises(ModelError, match=r"only pickled weights \(pytorch_model.bin\).*save_pretr"):
-        load_scorer(str(folder))
+        create(str(folder))
 
 
 @pytest.mark.parametrize(
@@ -122,13 +122,13 @@ def test_pickled_weights_are_refused_with_the_remedy(folder):
 def test_a_damaged_folder_is_one_line(folder, break_it, message):
     break_it(folder)
     with pytest.raises(ModelError, match=message) as caught:
-        load_scorer(str(folder))
+        create(str(folder))
     assert "\n" not in str(caught.value)
 
 
 def test_a_name_that_is_nothing_is_one_line(monkeypatch):
     with pytest.raises(InputError, match=r"no such model folder: \./absent"):
-        load_scorer("./absent")
+        create("./absent")
     with pytest.raises(InputError, match="which model"):
         create("", ScorerOptions())
 
@@ -139,7 +139,7 @@ def test_the_hub_out_of_reach_is_one_line(monkeypatch, tmp_path):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(ModelError, match="is not in the cache, and the Hub cannot be reached"):
-        load_scorer("some-org/some-model")
+        create("some-org/some-model")
 
 
 def test_a_model_of_the_hub_is_recorded_with_its_commit(monkeypatch, folder):
@@ -152,7 +152,7 @@ def test_a_model_of_the_hub_is_recorded_with_its_commit(monkeypatch, folder):
         return str(commit)
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
-    scorer = load_scorer("some-org/some-model", ScorerOptions(revision="v2"))
+    scorer = create("some-org/some-model", ScorerOptions(revision="v2"))
     assert (asked["name"], asked["revision"]) == ("some-org/some-model", "v2")
     assert not any(pattern.endswith(".bin") for pattern in asked["patterns"])
     assert scorer.spec.name == "classifier:some-org/some-model"
@@ -173,10 +173,10 @@ def test_several_outputs_need_a_choice(tmp_path):
     folder = make_classifier(tmp_path, num_labels=3, problem_type="regression")
     edit_config(folder, id2label=names, label2id={name: int(at) for at, name in names.items()})
     with pytest.raises(InputError, match=r"3 outputs \(0 helpful, 1 verbose, 2 safe\).*--label K"):
-        load_scorer(str(folder))
+        create(str(folder))
     with pytest.raises(InputError, match="--label 3: the model's outputs are 0 to 2"):
-        load_scorer(str(folder), ScorerOptions(label=3))
-    zero, two = (load_scorer(str(folder), ScorerOptions(label=k)) for k in (0, 2))
+        create(str(folder), ScorerOptions(label=3))
+    zero, two = (create(str(folder), ScorerOptions(label=k)) for k in (0, 2))
     assert values(zero.score(SEVEN)) == pytest.approx(plain_scores(folder), abs=1e-5)
     assert values(zero.score(SEVEN)) != values(two.score(SEVEN))
     assert (zero.spec.digest == two.spec.digest) is False
@@ -184,7 +184,7 @@ def test_several_outputs_need_a_choice(tmp_path):
 
 def test_exclusive_labels_give_a_log_probability(tmp_path):
     folder = make_classifier(tmp_path, num_labels=2, problem_type="single_label_classification")
-    scorers = [load_scorer(str(folder), ScorerOptions(label=label)) for label in (0, 1)]
+    scorers = [create(str(folder), ScorerOptions(label=label)) for label in (0, 1)]
     one, other = (torch.tensor(values(scorer.score(SEVEN))) for scorer in scorers)
     assert torch.allclose(one.exp() + other.exp(), torch.ones(7), atol=1e-5)
     assert scorers[0].spec.parameters["output"] == "log-softmax"
@@ -193,29 +193,28 @@ def test_exclusive_labels_give_a_log_probability(tmp_path):
 def test_weights_of_outputs_come_from_the_configuration(tmp_path):
     folder = make_classifier(tmp_path, num_labels=2)
     parts = [
-        values(load_scorer(str(folder), ScorerOptions(label=label)).score(SEVEN))
-        for label in (0, 1)
+        values(create(str(folder), ScorerOptions(label=label)).score(SEVEN)) for label in (0, 1)
     ]
     edit_config(folder, reward_weights=[0.25, -2.0])
-    scorer = load_scorer(str(folder))
+    scorer = create(str(folder))
     expected = [0.25 * a - 2.0 * b for a, b in zip(*parts, strict=True)]
     assert values(scorer.score(SEVEN)) == pytest.approx(expected, abs=1e-4)
     edit_config(folder, reward_weights=[1.0])
     with pytest.raises(InputError, match="has 1 weights for 2 outputs"):
-        load_scorer(str(folder))
+        create(str(folder))
 
 
 def test_no_silent_default_template(tmp_path):
     folder = make_classifier(tmp_path / "m", tokenizer=make_tokenizer(template=None))
     with pytest.raises(InputError, match="no chat template; give the one"):
-        load_scorer(str(folder))
+        create(str(folder))
     given = tmp_path / "own.jinja"
     given.write_text(CHATML)
-    scorer = load_scorer(str(folder), ScorerOptions(template=str(given)))
+    scorer = create(str(folder), ScorerOptions(template=str(given)))
     assert scorer.spec.parameters["template_from"] == "file"
     assert scorer.score(SEVEN)[0].status is Status.OK
     with pytest.raises(InputError, match=r"absent\.jinja: cannot be read"):
-        load_scorer(str(folder), ScorerOptions(template=str(tmp_path / "absent.jinja")))
+        create(str(folder), ScorerOptions(template=str(tmp_path / "absent.jinja")))
 
 
 @pytest.mark.parametrize(
@@ -234,11 +233,11 @@ def test_no_silent_default_template(tmp_path):
 )
 def test_wrong_options_are_one_line(saved, options, message):
     with pytest.raises(InputError, match=message):
-        load_scorer(str(saved), options)
+        create(str(saved), options)
 
 
 def test_the_record_has_what_can_change_a_score(saved):
-    spec = load_scorer(str(saved)).spec
+    spec = create(str(saved)).spec
     assert {
         name: spec.parameters[name] for name in ("adapter", "bos", "eos", "limit", "dtype")
     } == {

@@ -5,7 +5,8 @@ import struct
 import jinja2
 import pytest
 
-from habitus.clients.gguf import chat_template, dated, pinned
+from habitus.clients.dates import pinned
+from habitus.clients.gguf import chat_template, dated
 
 
 def entry(key, value):

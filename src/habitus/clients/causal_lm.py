@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from habitus.errors import InputError, MissingExtraError, ModelError
+from habitus.clients.hf import require
+from habitus.errors import InputError, ModelError
 from habitus.types import Parameter
 
 DTYPES = {
@@ -116,8 +117,7 @@ def load(model: str, options: LoadOptions) -> CausalLM:
         ModelError: When the model cannot be loaded, lacks weights, or is GGUF without the package
             gguf.
     """
-    if any(importlib.util.find_spec(name) is None for name in ("torch", "transformers")):
-        raise MissingExtraError("the transformers engine", "hf")
+    require("the transformers engine")
     import torch
 
     transformers: Any = importlib.import_module("transformers")  # partly typed

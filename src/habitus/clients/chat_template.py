@@ -10,16 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from habitus.clients.dates import TODAY
 from habitus.errors import InputError
 from habitus.types import Message, Parameter, digest
-
-DATE = datetime(2024, 7, 26)
-"""The day that templates which print today's date are told: the same score on every day. It is
-the day that Llama 3.1's own template falls back to."""
 
 HELD = re.compile("\ue000([0-9]+)\ue001")
 """Stands in a rendered text for a control token that a message spells out."""
@@ -85,7 +81,7 @@ class ChatTemplate:
         }
         """Everything here that can change a text."""
         if self._source != source:
-            self.parameters["date"] = DATE.date().isoformat()
+            self.parameters["date"] = TODAY.isoformat()
 
     def _write(self, messages: Sequence[Message]) -> str:
         text = self._tokenizer.apply_chat_template(
@@ -181,10 +177,10 @@ def read_template(path: str) -> str:
 
 
 def _pin_date(source: str, name: str) -> str:
-    """Write `DATE` where a template asks for today; templates cannot be given another clock."""
+    """Write `TODAY` where a template asks for today; templates cannot be given another clock."""
 
     def date(match: re.Match[str]) -> str:
-        return f"{match[1]}{DATE.strftime(match[2])}{match[1]}"
+        return f"{match[1]}{TODAY.strftime(match[2])}{match[1]}"
 
     pinned = _TODAY.sub(date, source)
     if re.search(r"strftime_now\s*\(", pinned):

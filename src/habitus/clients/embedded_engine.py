@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from habitus.clients import gguf, weights
+from habitus.clients import dates, gguf, weights
 from habitus.clients.embedded import ContextExceededError, EmbeddedModel, engine_version
 from habitus.clients.engine import Reply, Request, Turn
 from habitus.errors import InputError, ModelError
@@ -207,7 +207,7 @@ def create(model: str, options: EmbeddedOptions) -> EmbeddedEngine:
         path,
         context=options.context,
         threads=options.threads,
-        template=gguf.pinned(replaces) if replaces else None,
+        template=dates.pinned(replaces) if replaces else None,
     )
     if source is None:
         loaded.close()
@@ -228,7 +228,7 @@ def create(model: str, options: EmbeddedOptions) -> EmbeddedEngine:
         loaded,
         name=name if name in weights.KNOWN else Path(name).name,
         revision=f"sha256:{revision}",
-        parameters=parameters | ({"date": gguf.DATE} if gguf.dated(source) else {}),
+        parameters=parameters | ({"date": dates.TODAY.isoformat()} if gguf.dated(source) else {}),
         no_system=no_system,
     )
 

@@ -83,6 +83,9 @@ class Engine(Protocol):
     """Whether the assistant's turn can be begun for the model."""
     logprobs: bool
     """Whether requests with `labels` are answered."""
+    labels_exact: bool
+    """Whether labels that begin with one token are known to be refused, not mixed up; only then is
+    a scale past 9 read from log-probabilities."""
     window: int
     """How many items a judge should have in flight at once."""
 

@@ -83,6 +83,8 @@ class ServerOptions(Protocol):
 class OpenAIEngine:
     """A model behind a server (see `habitus.clients.engine.Engine`)."""
 
+    labels_exact = False
+
     def __init__(
         self,
         session: Session,

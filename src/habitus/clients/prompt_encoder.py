@@ -7,24 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
 from functools import cached_property
 from typing import Any
 
+from habitus.clients.dates import TODAY, pinned
 from habitus.clients.embedded import LONGEST_TOKEN, MARK
 from habitus.clients.engine import Reply, Request, Turn
 from habitus.errors import InputError, ModelError
 from habitus.prompts import Segment
 from habitus.types import Parameter, Status, digest
-
-TODAY = date(2024, 7, 26)
-"""What templates that write the date are told, so that a prompt is the same on every day. It is the
-day that Llama 3.1's own template falls back to."""
-
-_DAY = {"-d": str(TODAY.day), "-m": str(TODAY.month)} | {
-    code: TODAY.strftime(f"%{code}") for code in "aAbBdeFHIjmMpSyY"
-}
-"""What the directives of strftime that templates use are replaced by."""
 
 
 def common_length(sequences: Sequence[list[int]]) -> int:
@@ -73,7 +64,7 @@ class PromptEncoder:
         self.context = context
         """Most tokens of a prompt, its answer included."""
         source = template or self._own_template()
-        self._template = self._pinned(source)
+        self._template = pinned(source)
         self._control = self._control_ids()
         bos = tokenizer.bos_token_id
         added = tokenizer("a", verbose=False)["input_ids"][:1]
@@ -106,16 +97,6 @@ class PromptEncoder:
                 "--template FILE.jinja"
             ) from error
         return found
-
-    @staticmethod
-    def _pinned(template: str) -> str:
-        """Return the template with a date of our own, where it asks for today's."""
-        if "strftime_now" not in template:
-            return template
-        day = "format" + "".join(f" | replace('%{code}', '{to}')" for code, to in _DAY.items())
-        # the empty expression keeps a newline at the template's start, which a block would eat
-        macro = "{%- macro strftime_now(format) -%}{{ " + day + " }}{%- endmacro %}{{ '' }}"
-        return macro + template
 
     def _control_ids(self) -> frozenset[int]:
         """Return the ids of special tokens, and of added tokens that the template writes."""

@@ -11,10 +11,10 @@ import gc
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from habitus.clients.causal_lm import LoadOptions, context_of, load
+from habitus.clients.chat_template import read_template
 from habitus.clients.engine import Reply, Request
 from habitus.clients.prompt_encoder import PromptEncoder
 from habitus.errors import InputError, ModelError
@@ -66,6 +66,7 @@ class TransformersEngine:
     prefill = True
     logprobs = True
     window = WINDOW
+    labels_exact = False
 
     def __init__(
         self,
@@ -332,7 +333,7 @@ def create(model: str, options: LoadOptions) -> TransformersEngine:
     """
     if options.no_system not in (None, "merge", "error"):
         raise InputError(f"--no-system {options.no_system}: not one of merge, error")
-    template = None if options.template is None else _read(options.template)
+    template = None if options.template is None else read_template(options.template)
     loaded = load(model, options)
     encoder = PromptEncoder(
         loaded.tokenizer,
@@ -348,10 +349,3 @@ def create(model: str, options: LoadOptions) -> TransformersEngine:
         parameters={**loaded.parameters, **encoder.parameters},
         batch_tokens=options.batch_tokens,
     )
-
-
-def _read(path: str) -> str:
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"--template {path}: cannot be read: {error}") from error

@@ -12,7 +12,7 @@ from habitus.types import Message, Scorer, canonical_json
 
 
 class Responses(Protocol):
-    """Scores single responses (the part of `habitus.scorers.batching.ResponseScorer` used here)."""
+    """Scores single responses."""
 
     def score(self, conversations: Sequence[Sequence[Message]]) -> list[Scored]:
         """Score conversations, in their order; the last message of each is the response."""

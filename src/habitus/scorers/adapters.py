@@ -353,7 +353,7 @@ class RemoteScore:
 
     def rewards(self, batch: Batch) -> torch.Tensor:
         """Refuse: such a model reads conversations, not token ids."""
-        raise NotImplementedError
+        raise TypeError("get_score reads conversations, not token ids")
 
 
 def _outputs(checkpoint: hf.Checkpoint) -> int | None:

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from habitus.clients.encode import Encoded, Encoder
 from habitus.scorers.base import ItemFailureError, conclude
@@ -48,23 +48,6 @@ class Scored:
     """Where something was cut: a hash of the tokens that were left, to find equal texts."""
 
 
-class ResponseScorer(Protocol):
-    """A reward model that scores single conversations."""
-
-    @property
-    def spec(self) -> ScorerSpec:
-        """What this scorer is."""
-        ...
-
-    def score(self, conversations: Sequence[Sequence[Message]]) -> list[Scored]:
-        """Score conversations, in their order; the last message of each is the response."""
-        ...
-
-    def close(self) -> None:
-        """Release the model."""
-        ...
-
-
 class ConversationScorer(ABC):
     """A scorer whose judgements are the rewards of an item's conversations, one per candidate."""
 
@@ -81,7 +64,7 @@ class ConversationScorer(ABC):
         """Score what `prepare` made."""
 
     def score(self, conversations: Sequence[Sequence[Message]]) -> list[Scored]:
-        """Score conversations, in their order (see `ResponseScorer`)."""
+        """Score conversations, in their order; the last message of each is the response."""
         return self.run(self.prepare(conversations))
 
     def judge(self, items: Sequence[Item], seed: int) -> Iterator[Judgement]:

@@ -79,22 +79,7 @@ class RemoteScorer(ConversationScorer):
         return Scored(float(f"{value:.6g}"))
 
 
-def create(model: str, options: ScorerOptions) -> ConversationScorer:
-    """Load a classifier for `habitus evaluate classifier:MODEL`.
-
-    Args:
-        model: A folder, or an id on the Hugging Face Hub.
-        options: The options in `ALLOWED` apply.
-
-    Raises:
-        InputError: When an option is wrong or missing.
-        ModelError: When the model cannot be had, or is not what it should be.
-        MissingExtraError: When torch or transformers is not installed.
-    """
-    return load_scorer(model, options)
-
-
-def load_scorer(model: str, options: ScorerOptions | None = None) -> ConversationScorer:
+def create(model: str, options: ScorerOptions | None = None) -> ConversationScorer:
     """Load a classifier; its `score` takes conversations, its `judge` items.
 
     Args:
@@ -152,7 +137,7 @@ def load_scorer(model: str, options: ScorerOptions | None = None) -> Conversatio
 
 def compiled(options: ScorerOptions, runner: Runner, models: Sequence[Any]) -> dict[str, Parameter]:
     """Compile models if that was asked for, and return what the record holds of it."""
-    if not getattr(options, "compile", None):
+    if not options.compile:
         return {}
     done = [compile_layers(model, runner.try_once, options.say) for model in models]
     return {"compiled": True} if all(done) else {}

@@ -251,7 +251,7 @@ def _tells_apart(
     "1" and "10" may begin with the same token. An engine that knows its tokens (`labels_exact`)
     is asked; of others nothing is known, and only scales of single digits are safe.
     """
-    if not getattr(engine, "labels_exact", False):
+    if not engine.labels_exact:
         return scale[1] <= 9
     requests = []
     for prompt in (prompts.base, *prompts.languages.values()):
