@@ -1,6 +1,7 @@
 """The transformers engine on tiny random models: encoding, label log-probabilities, text, limits."""
 
 import math
+import warnings
 from dataclasses import dataclass, replace
 
 import pytest
@@ -694,19 +695,19 @@ def test_what_cannot_be_loaded_is_said(folders, tmp_path, monkeypatch):
         create("./none/such", Options())
     with pytest.raises(InputError, match="name a model"):
         create("", Options())
-    with pytest.raises(InputError, match=r"no config\.json"):
+    with pytest.raises(ModelError, match=r"no config\.json"):
         create(str(tmp_path), Options())
-    with pytest.raises(InputError, match=r"--dtype int3: not one of float32"):
+    with pytest.raises(InputError, match=r"--dtype int3: known are float32"):
         create(str(folders / "llama"), Options(dtype="int3"))
     with pytest.raises(InputError, match=r"--device cuda:99"):
         create(str(folders / "llama"), Options(device="cuda:99"))
     pickled = tmp_path / "pickled"
     make_model("llama").config.save_pretrained(pickled)
     (pickled / "pytorch_model.bin").write_bytes(b"x")
-    with pytest.raises(ModelError, match=r"no \*.safetensors"):
+    with pytest.raises(ModelError, match="only pickled weights"):
         create(str(pickled), Options())
     (pickled / "model.safetensors").write_bytes(b"x")
-    with pytest.raises(ModelError, match="cannot load"):
+    with pytest.raises(ModelError, match="not a whole safetensors file"):
         create(str(pickled), Options())
 
 
@@ -738,18 +739,62 @@ def test_a_package_that_is_not_installed_is_named(tmp_path, monkeypatch):
 
 
 def test_several_gpus_are_used_when_one_is_too_small(folders, monkeypatch):
-    from habitus.clients import causal_lm
+    from habitus.clients import causal_lm, hf
 
-    source = causal_lm._Source(str(folders / "llama"), "llama", None, {"trust_remote_code": False})
+    checkpoint = hf.locate(str(folders / "llama"))
+    elements = sum(checkpoint.tensor(name).numel() for name in checkpoint.tensors)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    weights = create(str(folders / "llama"), Options()).parameters["weights"]
-    for free, wanted in ((weights * 4, "auto"), (weights * 6, {"": "cuda:0"})):
+    gpu = hf.Placement(torch.device("cuda", 0), torch.float32)
+    for free, wanted in ((elements * 4, True), (elements * 6, False)):
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device, free=free: (free, free))
-        found = causal_lm._placement(source, "cuda:0", torch.float32, spread=True)
-        assert found == wanted
-    assert causal_lm._placement(source, "cuda:1", torch.float32, spread=False) == {"": "cuda:1"}
-    assert causal_lm._placement(source, "cpu", torch.float32, spread=True) is None
-    assert causal_lm._placement(source, "auto", torch.float32, spread=False) == "auto"
+        assert causal_lm.too_large(checkpoint, gpu) is wanted
+    assert not causal_lm.too_large(checkpoint, hf.Placement(torch.device("cpu"), torch.float32))
+
+
+def test_an_adapter_judges_as_its_merged_model_does(folders, tmp_path):
+    peft = pytest.importorskip("peft")
+    base = transformers.AutoModelForCausalLM.from_pretrained(folders / "llama")
+    settings = peft.LoraConfig(r=2, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*is_gradient_checkpointing", FutureWarning)
+        adapted = peft.get_peft_model(base, settings)
+    torch.manual_seed(5)
+    for name, weight in adapted.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(weight, std=0.5)
+    adapted.peft_config["default"].base_model_name_or_path = str(folders / "llama")
+    adapted.save_pretrained(tmp_path / "adapter")
+    adapted.merge_and_unload().save_pretrained(tmp_path / "merged")
+    transformers.AutoTokenizer.from_pretrained(folders / "llama").save_pretrained(
+        tmp_path / "merged"
+    )
+    asked = [ask("item", "Tea?", ["Black", "Green"], labels=(" A", " B"))]
+    found, wanted, plain = (
+        create(str(folder), Options()).execute(asked)[0].logprobs
+        for folder in (tmp_path / "adapter", tmp_path / "merged", folders / "llama")
+    )
+    assert found == pytest.approx(wanted, abs=1e-5)
+    assert found != pytest.approx(plain, abs=1e-3)
+
+
+def test_thinking_that_a_template_opens_is_closed_before_an_answer(folders, tmp_path):
+    source = tmp_path / "thinks.jinja"
+    own = (
+        "{% for m in messages %}{{ m.role + ': ' + m.content + '\\n' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ 'assistant: <think>\\n' }}{% endif %}"
+    )
+    source.write_text(own, encoding="utf-8")
+    engine = create(str(folders / "llama"), Options(template=str(source)))
+    begun, free = (
+        ask("item", "Tea?", ["Black", "Green"], answer=answer, labels=(), max_tokens=2)
+        for answer in ("Best:", "")
+    )
+    texts = [engine._encoder.decode([], tokens) for tokens in engine._encoder.encode([begun, free])]
+    assert texts[0].endswith("assistant: <think>\n\n</think>\n\nBest:")
+    assert texts[1].endswith("assistant: <think>\n")
+    replies = engine.execute([begun, free])
+    assert not replies[0].text.startswith("<think>")
+    assert replies[1].text.startswith("<think>")
 
 
 def test_close_releases_the_model(folders):

@@ -11,7 +11,6 @@ import http.client
 import json
 import math
 import os
-import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from habitus.clients.engine import Turn
+from habitus.clients.engine import Turn, opens_thinking, with_answer
 from habitus.errors import ModelError
 from habitus.prompts import Segment, plain
 
@@ -45,8 +44,6 @@ class ContextExceededError(Exception):
 DATED = {"date_string": "26 Jul 2024", "datetime": "Jul 26 2024"}
 """What llama.cpp tells chat templates of today, pinned: the day that Llama 3.1's own template falls
 back to. Without this, prompts would differ from day to day."""
-
-_OPEN_THINKING = re.compile(r"<think>\s*\Z")
 
 MARK = "\ue0f7"
 """Private-use character that stands around a text's number while a template is applied."""
@@ -148,7 +145,7 @@ class EmbeddedModel:
             rendered = self._apply_template([{"role": "user", "content": "x"}], "")
         except ModelError:  # a template says no by raising; the first question will tell
             return False
-        return bool(_OPEN_THINKING.search(rendered))
+        return opens_thinking(rendered)
 
     def _bos_tokens(self, bos: str) -> list[int]:
         """Return the start token when the model wants one, else nothing."""
@@ -213,9 +210,7 @@ class EmbeddedModel:
     def _apply_template(self, messages: Sequence[Mapping[str, str]], answer: str) -> str:
         body = {"messages": messages, "chat_template_kwargs": DATED}
         rendered: str = self._call("POST", "/apply-template", body)["prompt"]
-        if answer:  # what begins an answer is no thought: end the thinking that the template opens
-            rendered = _OPEN_THINKING.sub("<think>\n\n</think>\n\n", rendered)
-        return rendered + answer
+        return with_answer(rendered, answer)
 
     def _encode_control(self, text: str) -> list[int]:
         return self._tokenize(text, parse_special=True)

@@ -7,12 +7,30 @@ on other groups, so a resumed run has the results of an unbroken one.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from habitus.prompts import Segment
 from habitus.types import Parameter, Status
+
+_OPEN_THINKING = re.compile(r"<think>\s*\Z")
+
+
+def opens_thinking(rendered: str) -> bool:
+    """Whether a rendered chat lets the model think before it answers."""
+    return _OPEN_THINKING.search(rendered) is not None
+
+
+def with_answer(rendered: str, answer: str) -> str:
+    """Return a rendered chat with the beginning of the assistant's answer.
+
+    What begins an answer is no thought, so a thought that the template opens is closed before it.
+    """
+    if answer:
+        rendered = _OPEN_THINKING.sub("<think>\n\n</think>\n\n", rendered)
+    return rendered + answer
 
 
 @dataclass(frozen=True)

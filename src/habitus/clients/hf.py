@@ -30,8 +30,8 @@ FILES = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt", "*.py")
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 """Weight files that are never read: unpickling runs whatever code they hold."""
 
-DTYPES = ("float32", "bfloat16", "float16")
-"""Number formats of weights."""
+DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+"""Number formats of weights, which may be named by either name."""
 
 
 def require(feature: str) -> None:
@@ -260,7 +260,7 @@ def place(device: str | None, dtype: str | None, threads: int | None = None) -> 
     Args:
         device: Such as "cpu" or "cuda:1"; None is the best there is, or this process's own under
             `accelerate launch`.
-        dtype: One of `DTYPES`; None is float32 on a CPU and bfloat16 elsewhere.
+        dtype: A name in `DTYPES`; None is float32 on a CPU and bfloat16 elsewhere.
         threads: CPU threads; None leaves torch's choice.
 
     Raises:
@@ -270,8 +270,9 @@ def place(device: str | None, dtype: str | None, threads: int | None = None) -> 
 
     if threads is not None:
         torch.set_num_threads(threads)
-    if dtype is not None and dtype not in DTYPES:
-        raise InputError(f"--dtype {dtype}: known are {', '.join(DTYPES)}")
+    dtype = DTYPES.get(dtype or "", dtype)
+    if dtype is not None and dtype not in DTYPES.values():
+        raise InputError(f"--dtype {dtype}: known are {', '.join(DTYPES.values())}")
     if launched() and device not in (None, "cpu"):
         raise InputError(f"--device {device}: under accelerate launch each process has its own")
     try:
@@ -318,7 +319,7 @@ def load_tokenizer(checkpoint: Checkpoint, *, trust_remote_code: bool = False) -
     """
     from transformers import AutoTokenizer
 
-    with quiet(), _as_model_error(checkpoint.name, "tokenizer"):
+    with quiet(), as_model_error(checkpoint.name, "tokenizer"):
         return AutoTokenizer.from_pretrained(
             checkpoint.tokenizer_folder, trust_remote_code=trust_remote_code
         )
@@ -330,6 +331,7 @@ def load_model(
     placement: Placement,
     *,
     trust_remote_code: bool = False,
+    spread: bool = False,
     **kwargs: Any,
 ) -> tuple[Any, set[str]]:
     """Load a checkpoint's model, an adapter merged into its base.
@@ -339,6 +341,7 @@ def load_model(
         kind: Name of an auto class of transformers.
         placement: Where it runs.
         trust_remote_code: Run code that comes with the model.
+        spread: Use all GPUs of this process, a part of the model on each.
         kwargs: Passed to `from_pretrained`.
 
     Returns:
@@ -353,13 +356,14 @@ def load_model(
     # An adapter is merged in float32, so that it is rounded once.
     dtype = placement.dtype if checkpoint.adapter is None else torch.float32
     torch.manual_seed(0)  # a new head, where it is allowed, is the same one each time
-    with quiet(), _as_model_error(checkpoint.name, "model"):
+    with quiet(), as_model_error(checkpoint.name, "model"):
         model, info = getattr(transformers, kind).from_pretrained(
             checkpoint.folder,
             dtype=dtype,
             use_safetensors=True,
             trust_remote_code=trust_remote_code,
             output_loading_info=True,
+            **({"device_map": "auto"} if spread else {}),
             **kwargs,
         )
         missing = set(info["missing_keys"])
@@ -367,7 +371,8 @@ def load_model(
             model = _merge(model, checkpoint.adapter)
             missing -= checkpoint.tensors.keys()
             model = model.to(placement.dtype)
-        model = model.to(placement.device)
+        if not spread:
+            model = model.to(placement.device)
     return model.eval(), missing
 
 
@@ -398,7 +403,12 @@ def quiet() -> Iterator[None]:
 
 
 @contextmanager
-def _as_model_error(name: str, part: str) -> Iterator[None]:
+def as_model_error(name: str, part: str) -> Iterator[None]:
+    """Name what could not be loaded when a library fails.
+
+    Raises:
+        ModelError: Instead of whatever the library raised.
+    """
     try:
         yield
     except (ModelError, MissingExtraError):

@@ -12,7 +12,7 @@ from typing import Any
 
 from habitus.clients.dates import TODAY, pinned
 from habitus.clients.embedded import LONGEST_TOKEN, MARK
-from habitus.clients.engine import Reply, Request, Turn
+from habitus.clients.engine import Reply, Request, Turn, opens_thinking, with_answer
 from habitus.errors import InputError, ModelError
 from habitus.prompts import Segment
 from habitus.types import Parameter, Status, digest
@@ -115,6 +115,11 @@ class PromptEncoder:
             add_generation_prompt=opens,
         )
         return rendered
+
+    @property
+    def opens_thinking(self) -> bool:
+        """Whether the template begins the assistant's turn with an open <think>."""
+        return opens_thinking(self._tail)
 
     def _has_system_role(self) -> bool:
         probe = f"{MARK}0{MARK}"
@@ -256,7 +261,7 @@ class PromptEncoder:
                 else:
                     content += segment.text
             messages.append({"role": turn.role, "content": content})
-        rendered = self._render(messages) + request.answer
+        rendered = with_answer(self._render(messages), request.answer)
         if not guard:
             return _Chat(((rendered, True),))
         pieces = enumerate(rendered.split(MARK))  # between two marks stands the number of a text
@@ -313,7 +318,7 @@ class PromptEncoder:
         Raises:
             ModelError: When the tokenizer cannot tell the labels apart by one token.
         """
-        before = self._tail + answer
+        before = with_answer(self._tail, answer)
         stem, *whole = self._ids([before, *(before + label for label in labels)])
         shared = list(whole[0][: common_length(whole)])
         first = [tokens[len(shared)] for tokens in whole if len(tokens) > len(shared)]

@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from habitus.clients.causal_lm import LoadOptions, context_of, load
+from habitus.clients.causal_lm import LoadOptions, load
 from habitus.clients.chat_template import read_template
+from habitus.clients.encode import length_limit
 from habitus.clients.engine import Reply, Request
 from habitus.clients.prompt_encoder import PromptEncoder
 from habitus.errors import InputError, ModelError
@@ -54,6 +55,8 @@ class _Writing:
     tokens: list[int]
     draw: Draw
     budget: int
+    opened: str
+    """The thinking that the prompt has opened, for whoever reads the text."""
 
 
 class TransformersEngine:
@@ -66,7 +69,7 @@ class TransformersEngine:
     prefill = True
     logprobs = True
     window = WINDOW
-    labels_exact = False
+    labels_exact = True
 
     def __init__(
         self,
@@ -147,7 +150,8 @@ class TransformersEngine:
         if len(tokens) + request.max_tokens > self._encoder.context:
             return self._encoder.over(len(tokens) + request.max_tokens, "prompt and answer have")
         draw = Draw(request.temperature, request.seed)
-        return _Writing(place, tokens, draw, request.max_tokens)
+        opened = "<think>" if self._encoder.opens_thinking and not request.answer else ""
+        return _Writing(place, tokens, draw, request.max_tokens, opened)
 
     def _label_tokens(self, answer: str, labels: tuple[str, ...]) -> tuple[list[int], list[int]]:
         key = (answer, labels)
@@ -197,7 +201,7 @@ class TransformersEngine:
             )
             for one, text in zip(batch, found, strict=True):
                 reply = Reply(
-                    text=self._encoder.decode(one.tokens, text.tokens),
+                    text=one.opened + self._encoder.decode(one.tokens, text.tokens),
                     finished=text.finished,
                     prompt_tokens=len(one.tokens),
                     completion_tokens=len(text.tokens),
@@ -335,9 +339,10 @@ def create(model: str, options: LoadOptions) -> TransformersEngine:
         raise InputError(f"--no-system {options.no_system}: not one of merge, error")
     template = None if options.template is None else read_template(options.template)
     loaded = load(model, options)
+    limit = length_limit(loaded.model.config, loaded.tokenizer, options.context)
     encoder = PromptEncoder(
         loaded.tokenizer,
-        context=context_of(loaded, options.context, DEFAULT_CONTEXT),
+        context=limit or DEFAULT_CONTEXT,
         template=template,
         merge_system=options.no_system != "error",
     )

@@ -140,12 +140,13 @@ class _Classifier:
         count = _outputs(checkpoint)
         if count is None and asked.allow_new_head and "id2label" not in checkpoint.config:
             count = 1
+        size: dict[str, Any] = {} if count is None else {"num_labels": count}
         model, missing = hf.load_model(
             checkpoint,
             "AutoModelForSequenceClassification",
             asked.placement,
             trust_remote_code=asked.trust_remote_code,
-            **({} if count is None else {"num_labels": count}),
+            **size,
         )
         heads = {
             name: child
