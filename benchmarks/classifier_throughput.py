@@ -2,17 +2,21 @@
 
     python benchmarks/classifier_throughput.py --device cuda
     python benchmarks/classifier_throughput.py --device cpu --small
+    torchrun --nproc-per-node 2 benchmarks/classifier_throughput.py --device cuda   # several GPUs
 
 A random model (Qwen2-0.5B's shape; with --small 20 M parameters) and texts of random token ids with
 lognormal lengths: no network. The other loop takes texts in their order, 8 at a time, all chosen
 ones first and then all rejected ones, padded to the longest of the batch with an attention mask.
 Ours is the `Runner` that `habitus evaluate classifier:...` uses. Loops alternate, after a warm-up;
-the best of --repeats counts for each. Needs torch, transformers, numpy and pydantic only.
+the best of --repeats counts for each. With several processes ours runs on all of them, as under
+`accelerate launch`, and the first one alone runs the other loop before. Needs torch, transformers, numpy and pydantic only.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
+import os
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,11 +25,13 @@ import numpy as np
 import torch
 import transformers
 
+from habitus.clients import hf
 from habitus.clients.compiling import compile_layers
 from habitus.clients.encode import Encoded
 from habitus.scorers.adapters import LastToken
 from habitus.scorers.batching import CHUNK, CHUNKS
 from habitus.scorers.heads import Selection
+from habitus.scorers.ranks import Ranks
 from habitus.scorers.runner import Runner
 
 SHAPES = {
@@ -95,7 +101,7 @@ def peers_loop(model: Any, texts: Sequence[Encoded], device: torch.device) -> li
     return found
 
 
-def our_loop(runner: Runner, texts: Sequence[Encoded], chunk: int) -> list[float]:
+def our_loop(ranks: Ranks, texts: Sequence[Encoded], chunk: int) -> list[float]:
     """Score chunk by chunk, as `judge` does."""
     found: list[float] = []
     begin = 0
@@ -104,9 +110,7 @@ def our_loop(runner: Runner, texts: Sequence[Encoded], chunk: int) -> list[float
         while end < len(texts) and tokens < chunk:
             tokens += len(texts[end].ids)
             end += 1
-        part = texts[begin:end]
-        rewards = runner.run(part, runner.plan(part))
-        found += [float(rewards[at]) for at in range(len(part))]
+        found += [float(reward) for reward in ranks.run(texts[begin:end])]
         begin = end
     return found
 
@@ -156,9 +160,12 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=None, help="texts: 4000, on a CPU 96")
     parser.add_argument("--budgets", type=int, nargs="*", help="batch tokens; default: ours")
     parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--alone", action="store_true", help="leave the other loop out")
     parser.add_argument("--compile", action="store_true", help="also with torch.compile per layer")
     asked = parser.parse_args()
     device = torch.device(asked.device)
+    if hf.launched():
+        device = torch.device(hf.launch_state(cpu=device.type == "cpu").device)
     default = "float32" if device.type == "cpu" else "bfloat16"
     dtype = getattr(torch, asked.dtype or default)
     count = asked.count or (96 if device.type == "cpu" else 4000)
@@ -171,33 +178,45 @@ def main() -> None:
     if device.type == "cuda":
         print(torch.cuda.get_device_name())
     print(f"{count} texts, {tokens} tokens; matmul rate {rate / 1e12:.2f} TFLOP/s")
-    exact = float32_scores(asked.small, texts[:SAMPLE], device)
-    peers_loop(model, texts[:64], device)
-    theirs = min(
-        seconds(lambda: peers_loop(model, texts, device), device) for _ in range(asked.repeats)
-    )
-    report("other loop, batch 8", theirs, tokens, count, work / theirs / rate, peers_waste(texts))
-    print(gap(peers_loop(model, texts[:SAMPLE], device), exact))
+    exact: list[float] = []
+    theirs = math.inf
+    if os.environ.get("RANK", "0") == "0":
+        exact = float32_scores(asked.small, texts[:SAMPLE], device)
+    if os.environ.get("RANK", "0") == "0" and not asked.alone:
+        peers_loop(model, texts[:64], device)
+        theirs = min(
+            seconds(lambda: peers_loop(model, texts, device), device) for _ in range(asked.repeats)
+        )
+        waste = peers_waste(texts)
+        report("other loop, batch 8", theirs, tokens, count, work / theirs / rate, waste)
+        print(gap(peers_loop(model, texts[:SAMPLE], device), exact))
     model.score.float()
     model.score.register_forward_pre_hook(lambda module, args: (args[0].float(),))
     adapter = LastToken(model, Selection(0), {"score": model.score})
-    for compile_too in (False, True) if asked.compile else (False,):
+    once = hf.launched() or not asked.compile  # the other processes serve one runner, then end
+    for compile_too in (asked.compile,) if once else (False, True):
         if compile_too:
             runner = Runner(adapter.rewards, device)
             took = seconds(lambda: compile_layers(model, runner.try_once, print), device)  # noqa: B023
             print(f"compiled in {took:.1f} s")
         for budget in asked.budgets or [None]:
             runner = Runner(adapter.rewards, device, budget=budget)
-            chunk = CHUNKS.get(device.type, CHUNK) * runner.budget
-            found = our_loop(runner, texts[:SAMPLE], chunk)
+            ranks = Ranks(runner)  # serves, in all processes but the first
+            chunk = CHUNKS.get(device.type, CHUNK) * runner.budget * ranks.count
+            found = our_loop(ranks, texts[:SAMPLE], chunk)
             times = []
             for _ in range(asked.repeats):
                 runner.tokens = runner.computed = 0
-                times.append(seconds(lambda: our_loop(runner, texts, chunk), device))  # noqa: B023
-            name = f"ours, {runner.budget} tokens" + (", compiled" if compile_too else "")
+                times.append(seconds(lambda: our_loop(ranks, texts, chunk), device))  # noqa: B023
+            ranks.close()
+            rate_of_all = rate * ranks.count
+            name = f"ours, {runner.budget} tokens, {ranks.count} processes" + (
+                ", compiled" if compile_too else ""
+            )
             waste = 1 - runner.tokens / runner.computed
-            report(name, min(times), tokens, count, work / min(times) / rate, waste)
-            print(gap(found, exact) + f"; {theirs / min(times):.2f} times the other loop")
+            report(name, min(times), tokens, count, work / min(times) / rate_of_all, waste)
+            ratio = "" if asked.alone else f"; {theirs / min(times):.2f} times the other loop"
+            print(gap(found, exact) + ratio)
 
 
 def float32_scores(small: bool, texts: Sequence[Encoded], device: torch.device) -> list[float]:
