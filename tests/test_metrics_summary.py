@@ -107,7 +107,11 @@ def test_failures_are_counted_apart_from_wrong_answers():
     assert find(result, "accuracy").value == 1 / 2
     wrong = find(result, "accuracy_failures_wrong")
     assert (wrong.value, wrong.n, wrong.n_excluded) == (1 / 5, 5, 1)
-    counts = {m.group["status"]: m.value for m in result.metrics if m.name == "status_count"}
+    counts = {
+        m.group["status"]: m.value
+        for m in result.metrics
+        if m.name == "status_count" and "language" not in m.group
+    }
     assert counts == {
         "ok": 2,
         "tie": 0,
@@ -118,6 +122,24 @@ def test_failures_are_counted_apart_from_wrong_answers():
         "missing": 1,
     }
     assert find(result, "status_count", status="ok").n == 6
+
+
+def test_failures_are_counted_by_language():
+    """Behaviour 5: a limit can hit one script and spare another."""
+    table = items(*names(5)).with_columns(language=pl.Series(["th", "th", "th", "en", None]))
+    given = judgements(
+        won("i0", status="truncated"),
+        won("i1", status="truncated"),
+        won("i2", "a"),
+        won("i3", "a"),
+        won("i4", status="truncated"),
+    )
+    found = {
+        tuple(sorted(m.group.values())): (m.value, m.n)
+        for m in summary(table, given).metrics
+        if m.name == "status_count" and "language" in m.group
+    }
+    assert found == {("th", "truncated"): (2, 3)}
 
 
 def test_a_judge_that_always_says_a():

@@ -118,6 +118,22 @@ def test_failures_are_counted_in_words():
     assert "No item failed." in texts(run(more=counts(ok=40)))
 
 
+def test_languages_with_most_failures_are_named():
+    sizes = {"th": 10, "ar": 20, "en": 10}
+    by_language = [("truncated", "th", 5), ("error", "th", 1), ("truncated", "ar", 4)]
+    spoken = tuple(
+        Metric(
+            name="status_count",
+            value=number,
+            n=sizes[language],
+            group={"status": status, "language": language},
+        )
+        for status, language, number in by_language
+    )
+    said = texts(run(more=(*counts(ok=30, truncated=9, error=1), *spoken)))
+    assert "By language: th 6 of 10, ar 4 of 20." in said
+
+
 def test_unfinished_runs_say_so():
     assert "Unfinished: 10 of 40 items" in texts(replace(run(), n_judged=10))
 

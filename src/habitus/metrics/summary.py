@@ -223,7 +223,7 @@ def _macro(run: _Run, groups: Groups) -> Metric:
 
 
 def _status_counts(table: pl.DataFrame) -> Iterator[Metric]:
-    """Yield how many items ended in each status, zeros too."""
+    """Yield how many items ended in each status, zeros too, and failures by language."""
     counts = dict(table["status"].value_counts().iter_rows())
     known = [str(status) for status in Status]
     for status in [*known, MISSING] if MISSING in counts else known:
@@ -232,6 +232,17 @@ def _status_counts(table: pl.DataFrame) -> Iterator[Metric]:
             value=counts.get(status, 0),
             n=table.height,
             group={"status": status},
+        )
+    failures = [str(status) for status in Status if not status.judged]
+    spoken = table.filter(pl.col("language").is_not_null())
+    sizes = dict(spoken["language"].value_counts().iter_rows())
+    failed = spoken.filter(pl.col("status").is_in(failures)).group_by("status", "language").len()
+    for status, language, number in sorted(failed.iter_rows()):
+        yield Metric(
+            name="status_count",
+            value=number,
+            n=sizes[language],
+            group={"status": status, "language": language},
         )
 
 

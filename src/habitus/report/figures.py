@@ -287,6 +287,15 @@ def _status_figure(table: MetricTable, data: ReportData) -> Figure:
         )
         for status, number in counts.items()
     )
+    lines += tuple(
+        (
+            metric.group["status"],
+            f"of the items in {one_line(metric.group['language'], 60)}",
+            f"{whole(metric):,} of {metric.n:,}",
+            percent(whole(metric) / metric.n),
+        )
+        for metric in table.by("status_count", "status", "language")[:MAX_TABLE_ROWS]
+    )
     missing = data.n_items - data.n_judged
     if missing > 0:
         lines += (("not judged", "the run has not come to it", f"{missing:,}", "–"),)

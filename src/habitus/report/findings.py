@@ -7,6 +7,7 @@ picking and the 95 % interval say so.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -25,6 +26,9 @@ from habitus.types import Comparison, Status
 
 SMALL, TINY = 100, 20
 """Below these many judged items a report says so in its own sentence."""
+
+WORST_LANGUAGES = 4
+"""Languages that a finding on failures names."""
 
 FAILURES = tuple(status for status in Status if not status.judged)
 """Statuses without a verdict."""
@@ -152,10 +156,27 @@ def _failures(data: ReportData, table: MetricTable) -> list[Finding]:
         f"{count(failed, 'item')} of {data.n_judged:,} failed ({parts}) and "
         f"{'is' if failed == 1 else 'are'} left out of the accuracy."
     )
+    text += _worst_languages(table)
     wrong = table.value("accuracy_failures_wrong")
     if wrong is not None:
         text += f" Counted as wrong, accuracy is {percent(wrong)}."
     return [Finding("warning" if failed * 20 >= data.n_judged else "note", text)]
+
+
+def _worst_languages(table: MetricTable) -> str:
+    """Name the languages with the largest share of failures, where there are several."""
+    failed: Counter[str] = Counter()
+    sizes: dict[str, int] = {}
+    for metric in table.by("status_count", "status", "language"):
+        failed[metric.group["language"]] += whole(metric)
+        sizes[metric.group["language"]] = metric.n
+    worst = sorted(failed, key=lambda name: (-failed[name] / sizes[name], name))[:WORST_LANGUAGES]
+    if not worst:
+        return ""
+    shares = ", ".join(
+        f"{one_line(name, 60)} {failed[name]:,} of {sizes[name]:,}" for name in worst
+    )
+    return f" By language: {shares}{', ...' if len(failed) > len(worst) else ''}."
 
 
 def _position(table: MetricTable) -> list[Finding]:
