@@ -46,7 +46,11 @@ def test_one_line():
 
 
 def test_labels_stay_apart_when_cut():
-    assert unique_labels(["a" * 60, "a" * 70, "", "b"], 5) == ["aaaa…", "aaaa… (2)", "(empty)", "b"]
+    assert unique_labels(["a" * 30, "a" * 35, "", "b"], 5) == ["aa…aa", "aa…aa (2)", "(empty)", "b"]
+    assert unique_labels(["judge:model:listwise [http]", "judge:model:listwise [disk]"], 17) == [
+        "judge:mo…e [http]",
+        "judge:mo…e [disk]",
+    ]
 
 
 def test_a_budget_counts_escaped_bytes():

@@ -72,6 +72,8 @@ class Candidate(Frozen):
     """Whose reference it was written from: where this response would be right."""
     note: str | None = None
     """Why it is right or wrong, in English, for reviewers; never shown to a scorer."""
+    language: str | None = None
+    """BCP 47 tag of the text where it is not the item's language."""
 
 
 class Gloss(Frozen):
@@ -115,6 +117,8 @@ class Item(Frozen):
     """The item or row that this one was derived from; intervals are clustered by it."""
     cue: str | None = None
     """The counterfactual edit that made this item from its parent (papers: CARB A4)."""
+    edited: str | None = None
+    """The id of the candidate whose text that edit changed."""
     reason: str | None = None
     """One line in English: why the best response is best."""
     gloss: Gloss | None = None

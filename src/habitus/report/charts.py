@@ -116,7 +116,7 @@ def differences(rows: Sequence[Row], description: str) -> dict[str, Any]:
         ),
         scale=alt.Scale(domain=[-reach, reach]),
     )
-    base = _base(rows, facts, "Difference", "Interval", "Items", label_limit=330)
+    base = _base(rows, facts, "Difference", "Interval", "Items", label_limit=250)
     return _finish([_line(0), *_intervals(base, x)], len(rows), description)
 
 
@@ -140,6 +140,9 @@ def bars(rows: Sequence[Row], description: str, even: float | None = None) -> di
     return _finish(layers, len(rows), description)
 
 
+PIXELS = 7
+"""Width of a character of an axis label, about."""
+
 _TONE = alt.Color(
     "kind:N",
     legend=None,
@@ -148,10 +151,10 @@ _TONE = alt.Color(
 
 
 def _base(
-    rows: Sequence[Row], facts: Sequence[dict[str, Any]], *tips: str, label_limit: int = 150
+    rows: Sequence[Row], facts: Sequence[dict[str, Any]], *tips: str, label_limit: int = 170
 ) -> alt.Chart:
     """Return a chart without marks: one line per row, with `facts` added to each row's data."""
-    labels = unique_labels([row.label for row in rows])
+    labels = unique_labels([row.label for row in rows], label_limit // PIXELS)
     values = [
         {"label": label, "value": row.value, "low": row.low, "high": row.high, "kind": row.kind}
         | fact

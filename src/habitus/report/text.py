@@ -44,11 +44,17 @@ def one_line(text: str, limit: int = 80) -> str:
 
 
 def unique_labels(labels: list[str], limit: int = 48) -> list[str]:
-    """Cut labels for a chart, and number those that the cut has made equal."""
+    """Cut labels for a chart in their middle, and number those that the cut has made equal.
+
+    Names of models differ at either end: in the organisation, or in the mode and the run.
+    """
     seen: dict[str, int] = {}
     result = []
     for label in labels:
-        short = one_line(label, limit) or "(empty)"
+        short = one_line(label, 8 * limit)
+        if len(short) > limit:
+            short = f"{short[: limit // 2].rstrip()}…{short[-((limit - 1) // 2) :].lstrip()}"
+        short = short or "(empty)"
         seen[short] = seen.get(short, 0) + 1
         result.append(short if seen[short] == 1 else f"{short} ({seen[short]})")
     return result
