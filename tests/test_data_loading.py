@@ -66,14 +66,14 @@ def test_unknown_format(tmp_path):
 
 
 def test_unreadable_suffix(tmp_path):
-    (tmp_path / "a.csv").write_text("prompt,chosen\n")
-    assert "cannot read '.csv'" in refused(str(tmp_path / "a.csv"))
+    (tmp_path / "a.tsv").write_text("prompt\tchosen\n")
+    assert "cannot read '.tsv'" in refused(str(tmp_path / "a.tsv"))
 
 
 def test_folder_without_data(tmp_path):
     (tmp_path / "README.md").write_text("nothing")
     (tmp_path / "dataset_info.json").write_text("{}")
-    assert "no .json, .jsonl, .parquet file" in refused(str(tmp_path))
+    assert "no .json, .jsonl, .parquet, .csv, " in refused(str(tmp_path))
 
 
 def test_name_and_path(tmp_path):
@@ -88,7 +88,7 @@ def test_name_and_path(tmp_path):
 # --- broken bytes ---
 
 
-@pytest.mark.parametrize("suffix", [".json", ".jsonl", ".parquet"])
+@pytest.mark.parametrize("suffix", [".json", ".jsonl", ".parquet", ".csv"])
 def test_empty_file(tmp_path, suffix):
     path = tmp_path / f"a{suffix}"
     path.write_bytes(b"")

@@ -11,6 +11,7 @@ import click
 from rich.table import Table
 
 from habitus import __version__
+from habitus.cli.benchmarks import benchmarks
 from habitus.cli.console import out, say
 from habitus.cli.options import COUNT, GroupedCommand, command_line, scorer_options
 from habitus.cli.score import score
@@ -144,21 +145,7 @@ def models() -> None:
     out.print(table)
 
 
-@app.command()
-def benchmarks() -> None:
-    """List the bundled benchmarks and the formats that can be read."""
-    from habitus.data import FORMATS, bundled
-
-    table = Table("NAME", "version", "items", "licence", "what it is", box=None)
-    for entry in bundled():
-        table.add_row(
-            entry.name, entry.version, str(entry.n_items), entry.licence, entry.description
-        )
-    out.print(table)
-    formats = ", ".join(sorted(FORMATS.targets()))
-    out.print(f"\nOther data by path; --format is one of: {formats}", highlight=False)
-
-
+app.add_command(benchmarks)
 app.add_command(score)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,18 @@ ROLES = {
     "model": "assistant",
 }
 """Role names in data sets to ours."""
+
+LONGEST_LITERAL = 1 << 20
+"""Most characters of a Python value written as text."""
+
+EMPTY = "a response is empty"
+"""Why a row is left out."""
+
+IDENTICAL = "two responses are identical"
+"""Why a row is left out."""
+
+REPEATED = "the row repeats an earlier one"
+"""Why a row is left out."""
 
 _TAG = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{1,8})*")
 
@@ -69,6 +82,55 @@ def label(row: Row, *columns: str) -> str | None:
     return None
 
 
+def text(row: Row, column: str) -> str:
+    """Return a column's text without the spaces around it.
+
+    Raises:
+        InputError: When it is missing, blank, or neither text nor a whole number.
+    """
+    value = label(row, column)
+    if value is None:
+        raise row.error(f"column {column} is empty")
+    return value
+
+
+def literal(row: Row, column: str, pattern: re.Pattern[str] | None = None) -> Any:
+    """Return a column's value, or the value that its text writes in Python.
+
+    CSV files hold lists as "['a', 'b']". Nothing is executed: only literals are understood.
+
+    Args:
+        row: The row.
+        column: The column.
+        pattern: Which part of the text is the literal; None for all of it.
+
+    Raises:
+        InputError: When the text is no literal, or longer than `LONGEST_LITERAL`.
+    """
+    value = row.values.get(column)
+    if not isinstance(value, str):
+        return value
+    found = pattern.search(value) if pattern else None
+    written = found[0] if found else value.strip()
+    if len(written) > LONGEST_LITERAL:
+        raise row.error(f"column {column} is longer than {LONGEST_LITERAL:,} characters")
+    try:
+        return ast.literal_eval(written)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
+        raise row.error(f"column {column} is no list or dict, found {written[:40]!r}") from error
+
+
+def problem(chosen: Sequence[str], rejected: Sequence[str]) -> str | None:
+    """Say why people's choices make no item: a response is blank, or two are identical.
+
+    For sources whose rows are known to contain some such; they are left out and counted.
+    """
+    every = [one.strip() for one in (*chosen, *rejected)]
+    if not all(every):
+        return EMPTY
+    return IDENTICAL if len(set(every)) < len(every) else None
+
+
 def identifier(row: Row) -> str:
     """Return the column id.
 
@@ -105,22 +167,26 @@ def language(row: Row) -> str | None:
     )
 
 
-def prompt(row: Row) -> tuple[Message, ...] | None:
+def prompt(row: Row, column: str = "prompt") -> tuple[Message, ...] | None:
     """Return the column prompt as a conversation; None when missing or null.
+
+    Args:
+        row: The row.
+        column: The column's name, where it is another one.
 
     Raises:
         InputError: When it is blank, or neither text nor messages.
     """
-    value = row.values.get("prompt")
+    value = row.values.get(column)
     if value is None:
         return None
     if isinstance(value, str):
         if not value.strip():
-            raise row.error("column prompt is empty")
+            raise row.error(f"column {column} is empty")
         return (Message(role="user", content=value),)
     if not isinstance(value, list) or not value:
-        raise row.error(f"column prompt must be text or messages, found {_described(value)}")
-    return _messages(row, "prompt", value)
+        raise row.error(f"column {column} must be text or messages, found {_described(value)}")
+    return _messages(row, column, value)
 
 
 def responses(row: Row, column: str) -> tuple[Response, ...]:

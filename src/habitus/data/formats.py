@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
-from habitus.data.source import Place, Source, found
+from habitus.data import hh_rlhf, mena, wikiquote
+from habitus.data.source import Place, Row, Source, found
 from habitus.errors import InputError
 from habitus.registry import Registry
 from habitus.types import Item
@@ -24,12 +25,44 @@ IMPORTERS = {
     "rm-bench": "habitus.data.rm_bench:read",
     "generic": "habitus.data.generic:read",
     "blend": "habitus.data.blend:read",
+    "globalopinionqa": "habitus.data.globalopinionqa:read",
+    "hh-rlhf": "habitus.data.hh_rlhf:read",
+    "oasst1-zh": "habitus.data.oasst:read",
+    "square": "habitus.data.korean_safety:read_square",
+    "kosbi": "habitus.data.korean_safety:read_kosbi",
+    "ruhhh": "habitus.data.mera:read",
+    "petci": "habitus.data.petci:read",
+    "wikiquote-proverbs": "habitus.data.wikiquote:read",
+    "jcm": "habitus.data.jcm:read",
+    "include": "habitus.data.include:read",
+    "helpsteer3": "habitus.data.helpsteer3:read",
+    "care": "habitus.data.care:read",
+    "mena-values": "habitus.data.mena:read",
 }
 """Format to the "module:attribute" of its importer."""
 
 FORMATS = Registry("format", IMPORTERS, group="habitus.formats")
 """The importers, and those that other packages add."""
 
+COLUMNS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("globalopinionqa", ("question", "selections", "options")),
+    ("globalopinionqa", ("country", "question", "options", "distribution")),
+    ("globalopinionqa", ("attribute", "question", "options", "gold_distribution")),
+    ("square", ("question", "response", "acceptable?")),
+    ("square", ("question", "sensitive?")),
+    ("kosbi", ("context", "sentence", "sentence_label", "demographic_group")),
+    ("ruhhh", ("query", "ans1", "ans2", "lb")),
+    ("petci", ("chinese", "gold", "human", "machine")),
+    ("jcm", ("", "sent", "label")),
+    ("include", ("language", "country", "question", "answer", "regional_feature")),
+    ("helpsteer3", ("context", "response1", "response2", "overall_preference")),
+    ("care", ("question", "response", "rating", "culture_type")),
+    ("care", ("question", "answer", "culture_type")),
+)
+"""Formats that are told by the names of their columns alone, none of which others have."""
+
+_RANKED = ("instruction", "output", "history")
+_RANKED_FILE = re.compile(r"oa(a|s)st.*zh", re.IGNORECASE)  # LLaMA-Factory writes oaast
 _BLEND_FILE = re.compile(r".+_data\.json")
 
 
@@ -43,35 +76,67 @@ def importer(name: str) -> Importer:
 
 
 def detect(source: Source) -> str:
-    """Tell the format, from the names of the files (BLEnD) or from the first row's columns.
+    """Tell the format, from the names of the files or from the first row's columns.
 
     The first that fits is taken, in this order, so that the answer is always the same:
 
     1. blend: `<Region>_data.json` files, in the folder itself, `annotations/` or
        `data/annotations/`; or one such file.
-    2. native: candidates, best_ids.
-    3. carb: chosen, rejected, language, subset, and a subset that starts with "cultural_".
-    4. rewardbench2: id, prompt, chosen, rejected, subset, with a list in chosen or rejected.
-    5. rewardbench: the same with texts.
-    6. rm-bench: id, prompt, chosen, rejected, domain, with three texts on both sides.
-    7. m-rewardbench: id, prompt, chosen, rejected, source, and a language in a column or as a
+    2. wikiquote-proverbs: `proverbs_idiomatic.en-XX.XX` and the like. mena-values: an .xlsx file.
+    3. native: candidates, best_ids.
+    4. carb: chosen, rejected, language, subset, and a subset that starts with "cultural_".
+    5. rewardbench2: id, prompt, chosen, rejected, subset, with a list in chosen or rejected.
+    6. rewardbench: the same with texts.
+    7. rm-bench: id, prompt, chosen, rejected, domain, with three texts on both sides.
+    8. m-rewardbench: id, prompt, chosen, rejected, source, and a language in a column or as a
        FLORES-200 code in the name of the file or its folder.
-    8. generic: chosen, rejected.
+    9. hh-rlhf: chosen and rejected alone, in a folder that is named as the published ones
+       (harmless-base, helpful-base, ...): the form alone does not tell whose data it is.
+    10. generic: chosen, rejected.
+    11. oasst1-zh: instruction, output, history, with a list in output, in a file that is named so.
+    12. What stands in `COLUMNS`.
 
     Raises:
         InputError: When none fits, naming the columns that were found.
     """
-    if annotation_files(source):
-        return "blend"
+    if name := _by_files(source):
+        return name
     row = source.first
-    values = row.values
-    columns = set(values)
-    pair = {"chosen", "rejected"} <= columns
-    full = pair and {"id", "prompt"} <= columns
-    lists = isinstance(values.get("chosen"), list) or isinstance(values.get("rejected"), list)
+    columns = set(row.values)
     if {"candidates", "best_ids"} <= columns:
         return "native"
-    if pair and "language" in columns and str(values.get("subset")).startswith("cultural_"):
+    if {"chosen", "rejected"} <= columns:
+        return _by_pair(row, columns)
+    ranked = columns.issuperset(_RANKED) and isinstance(row.values["output"], list)
+    if ranked and _RANKED_FILE.search(row.place.file.name):
+        return "oasst1-zh"
+    for name, needed in COLUMNS:
+        if columns.issuperset(needed):
+            return name
+    raise InputError(
+        f"{row.place}: no known format has these columns: {found(row)}; give chosen and rejected "
+        f"(and prompt), or the native candidates and best_ids, or name the --format: "
+        f"{', '.join(IMPORTERS)}"
+    )
+
+
+def _by_files(source: Source) -> str | None:
+    """Tell the formats whose files are no tables of rows."""
+    if annotation_files(source):
+        return "blend"
+    if wikiquote.languages(source.path):
+        return "wikiquote-proverbs"
+    if mena.workbook(source.path):
+        return "mena-values"
+    return None
+
+
+def _by_pair(row: Row, columns: set[str]) -> str:
+    """Tell the formats whose columns chosen and rejected hold the responses."""
+    values = row.values
+    full = {"id", "prompt"} <= columns
+    lists = isinstance(values["chosen"], list) or isinstance(values["rejected"], list)
+    if "language" in columns and str(values.get("subset")).startswith("cultural_"):
         return "carb"
     if full and "subset" in columns:
         return "rewardbench2" if lists else "rewardbench"
@@ -79,12 +144,9 @@ def detect(source: Source) -> str:
         return "rm-bench"
     if full and "source" in columns and ("language" in columns or row.language):
         return "m-rewardbench"
-    if pair:
-        return "generic"
-    raise InputError(
-        f"{row.place}: no known format has these columns: {found(row)}; give chosen and rejected "
-        f"(and prompt), or the native candidates and best_ids; formats: {', '.join(IMPORTERS)}"
-    )
+    if columns == {"chosen", "rejected"} and hh_rlhf.subset(row.place.file.absolute()):
+        return "hh-rlhf"
+    return "generic"
 
 
 def _three(value: Any) -> bool:

@@ -49,13 +49,17 @@ def read(source: Source) -> Iterator[tuple[Item, Place]]:
     """
     for row in source.rows():
         require(row, COLUMNS, "generic")
-        item = _item(row, source)
+        item = read_row(row, source)
         if item is not None:
             yield item, row.place
 
 
-def _item(row: Row, source: Source) -> Item | None:
-    """Make a row's item, or count why there is none."""
+def read_row(row: Row, source: Source) -> Item | None:
+    """Make a row's item, or count in `source.skipped` why there is none (see `read`).
+
+    Raises:
+        InputError: As `read`.
+    """
     given = prompt(row)
     chosen, rejected = responses(row, "chosen"), responses(row, "rejected")
     if given is None:

@@ -11,11 +11,11 @@ from pathlib import Path
 from habitus.data import bundles
 from habitus.data.benchmark import Benchmark
 from habitus.data.formats import detect, importer
-from habitus.data.source import SUFFIXES, Place, Source
+from habitus.data.source import MORE_SUFFIXES, SUFFIXES, Place, Source, suffix_of
 from habitus.errors import InputError, UnknownNameError
 from habitus.types import Item
 
-_OTHER_DATA = (*SUFFIXES, ".csv", ".tsv", ".txt", ".gz", ".zip", ".arrow")
+_OTHER_DATA = (*SUFFIXES, *MORE_SUFFIXES, ".tsv", ".txt", ".gz", ".zip", ".arrow", ".xlsx")
 
 
 def load(source: str, *, format: str | None = None, seed: int = 0) -> Benchmark:
@@ -24,7 +24,8 @@ def load(source: str, *, format: str | None = None, seed: int = 0) -> Benchmark:
     Args:
         source: A bundled benchmark's name, or the path of a file or folder. A bundled name wins
             over a path of the same name; write `./name` for the path. A folder is read as one
-            benchmark: all its JSON, JSONL and Parquet files, one after the other.
+            benchmark: all its JSON, JSONL and Parquet files, one after the other; where there is
+            none, its CSV and compressed files.
         format: Name of the format; None to tell it from the data (see `formats.detect`).
         seed: Seed of whatever the format draws (only BLEnD does).
 
@@ -88,7 +89,8 @@ def _find(source: str) -> tuple[Path, str]:
     except (OSError, ValueError):  # a name that no file can have
         exists = False
     if exists:
-        return path, path.resolve().name if path.is_dir() else path.stem
+        whole = path.is_dir() or not suffix_of(path)
+        return path, path.resolve().name if whole else path.name[: -len(suffix_of(path))]
     looks_like_path = "/" in source or "\\" in source or path.suffix.lower() in _OTHER_DATA
     if looks_like_path:
         raise InputError(f"no such file or folder: {source}")

@@ -1,4 +1,4 @@
-"""From a file or folder to rows: JSON, JSONL and Parquet, with the place of every row.
+"""From a file or folder to rows: JSON, JSONL, Parquet and CSV, with the place of every row.
 
 Whatever is wrong with the bytes ends here as one line that names the file and the place. Nothing
 is executed: no pickle, no loading scripts.
@@ -6,21 +6,32 @@ is executed: no pickle, no loading scripts.
 
 from __future__ import annotations
 
+import csv
+import gzip
+import io
 import json
 import re
+import zlib
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 from habitus import taxonomy
 from habitus.errors import InputError
 
 SUFFIXES = (".json", ".jsonl", ".parquet")
 """What a folder is searched for."""
+
+MORE_SUFFIXES = (".csv", ".json.gz", ".jsonl.gz", ".csv.gz")
+"""What a folder is searched for when it has no file with one of `SUFFIXES`."""
+
+LONGEST_CELL = 1 << 24
+"""Most characters in one cell of a CSV file; the standard library's own limit is 131,072."""
 
 METADATA = (
     "card.json",
@@ -86,26 +97,28 @@ class Source:
         """The data files, in the order of their names; hidden ones and metadata left out.
 
         Raises:
-            InputError: When there is none, or the suffix is not one of `SUFFIXES`.
+            InputError: When there is none, or the suffix is not one that can be read.
         """
         if not self.path.is_dir():
-            if self.path.suffix.lower() not in SUFFIXES:
+            if suffix_of(self.path) not in (*SUFFIXES, *MORE_SUFFIXES):
                 raise InputError(
                     f"{self.path}: cannot read {self.path.suffix or 'a file without a suffix'!r}; "
-                    f"give a {', '.join(SUFFIXES)} file or a folder of them"
+                    f"give a {', '.join((*SUFFIXES, *MORE_SUFFIXES))} file or a folder of them"
                 )
             return (self.path,)
-        found = sorted(
+        visible = [
             path
-            for path in self.path.rglob("*")
-            if path.suffix.lower() in SUFFIXES
-            and path.name not in METADATA
+            for path in sorted(self.path.rglob("*"))
+            if path.name not in METADATA
             and not any(part.startswith(".") for part in path.relative_to(self.path).parts)
             and path.is_file()
+        ]
+        for suffixes in (SUFFIXES, MORE_SUFFIXES):
+            if found := tuple(path for path in visible if suffix_of(path) in suffixes):
+                return found
+        raise InputError(
+            f"{self.path}: no {', '.join((*SUFFIXES, *MORE_SUFFIXES))} file in this folder"
         )
-        if not found:
-            raise InputError(f"{self.path}: no {', '.join(SUFFIXES)} file in this folder")
-        return tuple(found)
 
     @cached_property
     def first(self) -> Row:
@@ -149,7 +162,7 @@ class Source:
             InputError: When it cannot be read or is not JSON.
         """
         try:
-            return self.parse(decode(file.read_bytes(), file), file)
+            return self.parse(decode(read_bytes(file), file), file)
         except OSError as error:
             raise InputError(f"{file}: cannot be read: {error.strerror or error}") from error
 
@@ -165,15 +178,18 @@ class Source:
 
     def _read(self, file: Path) -> Iterator[tuple[int, str, Any]]:
         """Yield number, unit and value of each row of one file."""
-        if file.suffix.lower() == ".parquet":
+        suffix = suffix_of(file).removesuffix(".gz")
+        if suffix == ".parquet":
             return _read_parquet(file)
-        if file.suffix.lower() == ".jsonl":
+        if suffix == ".csv":
+            return _read_csv(file)
+        if suffix == ".jsonl":
             return self._read_lines(file)
         return self._read_array(file)
 
     def _read_lines(self, file: Path) -> Iterator[tuple[int, str, Any]]:
         offset = 0
-        with file.open("rb") as lines:
+        with _unpacked(file), _opened(file) as lines:
             # Only \n ends a line: U+2028 and \r stand in texts unescaped.
             for number, raw in enumerate(lines, start=1):
                 text = decode(raw, file, offset, number)
@@ -182,7 +198,7 @@ class Source:
                     yield number, "line", self.parse(text, file, number)
 
     def _read_array(self, file: Path) -> Iterator[tuple[int, str, Any]]:
-        text = decode(file.read_bytes(), file)
+        text = decode(read_bytes(file), file)
         if not text.strip():
             return
         if _is_lines(text):
@@ -258,6 +274,60 @@ def decode(raw: bytes, file: Path, offset: int = 0, line: int | None = None) -> 
             f"{file}, line {number}: not UTF-8 at byte {offset + error.start} "
             f"(0x{raw[error.start]:02x}); save the file as UTF-8"
         ) from error
+
+
+def suffix_of(path: Path) -> str:
+    """Return a file's suffix in lower case; of a compressed file the last two (".jsonl.gz")."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    return "".join(suffixes[-2:] if suffixes[-1:] == [".gz"] else suffixes[-1:])
+
+
+def read_bytes(file: Path) -> bytes:
+    """Read a file, unpacked when it is compressed.
+
+    Raises:
+        InputError: When the compressed file is broken.
+    """
+    with _unpacked(file), _opened(file) as content:
+        return content.read()
+
+
+def _opened(file: Path) -> BinaryIO:
+    """Open a file, unpacking it when its name ends in .gz."""
+    return cast("BinaryIO", gzip.open(file) if suffix_of(file).endswith(".gz") else file.open("rb"))
+
+
+@contextmanager
+def _unpacked(file: Path) -> Iterator[None]:
+    """Turn what a broken gzip file raises into one line."""
+    try:
+        yield
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise InputError(f"{file}: not a whole gzip file: {_one_line(error)}") from error
+
+
+def _read_csv(file: Path) -> Iterator[tuple[int, str, Any]]:
+    """Read a CSV file whose first row names the columns; every value is text."""
+    csv.field_size_limit(LONGEST_CELL)
+    reader = csv.reader(io.StringIO(decode(read_bytes(file), file), newline=""), strict=True)
+    try:
+        names = next(reader, [])
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise InputError(f"{file}: the first row names the column {twice[0][:60]!r} twice")
+        number = 0
+        for values in reader:
+            if not values:
+                continue  # a blank line
+            number += 1
+            if len(values) != len(names):
+                raise InputError(
+                    f"{file}, row {number}: {len(values)} values for {len(names)} columns; quote "
+                    "values that hold a comma or a line break"
+                )
+            yield number, "row", dict(zip(names, values, strict=True))
+    except csv.Error as error:
+        raise InputError(f"{file}, line {reader.line_num}: broken CSV: {error}") from error
 
 
 def _is_lines(text: str) -> bool:
