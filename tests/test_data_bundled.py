@@ -45,6 +45,17 @@ def test_parts_and_default(card):
     assert len(load("mine").items) == 3
 
 
+def test_a_part_can_be_a_folder_of_files(card):
+    folder = card()
+    (folder / "parts").mkdir()
+    for name, start in (("dev", 0), ("train", 2)):
+        rows = [json.dumps({**ROW, "id": str(start + i)}) for i in range(2)]
+        (folder / "parts" / f"{name}.jsonl").write_text("\n".join(rows) + "\n")
+    card(parts={"all": {"file": "parts", "description": "all"}})
+    assert [(one.name, one.n_items) for one in bundled()] == [("mine:all", 4)]
+    assert [item.id for item in load("mine:all").items] == ["0", "1", "2", "3"]
+
+
 def test_no_default(card):
     card()
     with pytest.raises(UnknownNameError, match=r"unknown benchmark 'mine'.*mine:quick"):

@@ -11,9 +11,13 @@ import click
 from rich.table import Table
 
 from habitus import __version__
+from habitus.cli.audit import audit
 from habitus.cli.benchmarks import benchmarks
+from habitus.cli.build import build
 from habitus.cli.console import out, say
+from habitus.cli.diagnose import diagnose
 from habitus.cli.options import COUNT, GroupedCommand, command_line, scorer_options
+from habitus.cli.perturb import perturb
 from habitus.cli.score import score
 from habitus.errors import HabitusError, InputError
 
@@ -145,8 +149,8 @@ def models() -> None:
     out.print(table)
 
 
-app.add_command(benchmarks)
-app.add_command(score)
+for command in (audit, benchmarks, build, diagnose, perturb, score):
+    app.add_command(command)
 
 
 def main() -> None:

@@ -42,4 +42,4 @@ class BundledBenchmark:
     description: str
     """One line in English."""
     path: Path
-    """The file in native format."""
+    """The file in native format, or a folder of such files."""

@@ -19,7 +19,7 @@ class Part(Frozen):
     """One part of a bundled benchmark."""
 
     file: str
-    """File in native format, beside the card."""
+    """File in native format beside the card, or a folder of such files."""
     description: str
     """One line in English."""
 
@@ -63,7 +63,7 @@ def bundled() -> list[BundledBenchmark]:
 
 
 def paths() -> dict[str, Path]:
-    """Return the file of each bundled benchmark by name, without opening it.
+    """Return the file or folder of each bundled benchmark by name, without opening it.
 
     Raises:
         InputError: When a card is broken.
@@ -77,7 +77,7 @@ def _parts() -> dict[str, tuple[Card, Part, Path]]:
         card = _card(file)
         for key, part in card.parts.items():
             name = card.name if key == card.default else f"{card.name}:{key}"
-            found[name] = (card, part, file.with_name(part.file))
+            found[name] = (card, part, file.parent / part.file)
     return found
 
 
@@ -89,7 +89,9 @@ def _card(file: Path) -> Card:
 
 
 def _count(path: Path) -> int:
-    """Count the rows of a JSONL file; 0 when it is missing."""
+    """Count the rows of a JSONL file, or of a folder of them; 0 when it is missing."""
+    if path.is_dir():
+        return sum(_count(file) for file in path.glob("*.jsonl"))
     if not path.is_file():
         return 0
     with path.open("rb") as lines:

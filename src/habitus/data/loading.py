@@ -80,7 +80,7 @@ def _find(source: str) -> tuple[Path, str]:
     """Return the path of a source, and the benchmark's name."""
     shipped = bundles.paths()
     if source in shipped:
-        if not shipped[source].is_file():
+        if not shipped[source].exists():
             raise InputError(f"the file of {source} is missing from the installation; reinstall")
         return shipped[source], source
     path = Path(source).expanduser()
