@@ -2,7 +2,7 @@
 
 The tree::
 
-    HabitusError            one line for the user, exit status 2, no traceback
+    HabitusError            one line for the user, no traceback, exit status 2 (audit --strict: 1)
     |-- InputError          a file, row, option or name that was given is wrong
     |   `-- UnknownNameError    a name that is not registered; near names are suggested
     |-- RunError            a run folder that cannot be used as asked (locked, changed, exists)

@@ -25,10 +25,8 @@ RUN_PATH = click.Path(path_type=Path)
 @click.argument("model", metavar="MODEL|RUN")
 @click.option(
     "--benchmark",
-    default="carb-open:cues",
-    show_default=True,
     metavar="NAME|PATH",
-    help="A benchmark with edited items, such as one of habitus perturb.",
+    help="A benchmark with edited items, such as one of habitus perturb; needed with a MODEL.",
 )
 @click.option(
     "--out",
@@ -56,7 +54,7 @@ RUN_PATH = click.Path(path_type=Path)
 @scorer_options
 def diagnose(
     model: str,
-    benchmark: str,
+    benchmark: str | None,
     run: Path | None,
     limit: int | None,
     seed: int,
@@ -75,7 +73,13 @@ def diagnose(
     from habitus.report.diagnosis import print_diagnosis, write_diagnosis
 
     if Path(model).is_dir():
-        given = {"--out": run, "--limit": limit, "--resume": resume, "--retry-failed": retry_failed}
+        given = {
+            "--benchmark": benchmark,
+            "--out": run,
+            "--limit": limit,
+            "--resume": resume,
+            "--retry-failed": retry_failed,
+        }
         folder, found = _again(Path(model), k, options, given)
     else:
         from habitus.data import load
@@ -84,6 +88,10 @@ def diagnose(
         from habitus.evaluate import benchmark_notes
         from habitus.scorers import resolve
 
+        if benchmark is None:
+            raise InputError(
+                f"{model}: on which edits? give --benchmark FILE; habitus perturb makes one"
+            )
         loaded = load(benchmark, seed=seed)
         for note in benchmark_notes(loaded):
             say(f"note: {note}")

@@ -6,7 +6,6 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from habitus.data import Benchmark, take
 from habitus.diagnose.edits import complete
@@ -26,36 +25,20 @@ from habitus.metrics.cues import (
     read_cues,
 )
 from habitus.store import ITEMS, JUDGEMENTS, RunFolder, default_path, write_atomic
-from habitus.types import Item, Judgement, Metric, Scorer
+from habitus.types import Item, Judgement, Metric
 
 MAX_WORST, MAX_WORST_OF_A_CUE = 20, 4
 """Edits that are shown, in all and of one cue."""
 
 
 @dataclass(frozen=True)
-class DiagnosePlan:
-    """What to diagnose, resolved."""
+class DiagnosePlan(Plan):
+    """What to diagnose, resolved. `limit` counts parents, each with all its edits."""
 
-    scorer: Scorer
-    """The reward model."""
-    benchmark: Benchmark
-    """The cue benchmark."""
-    out: Path | None = None
-    """The run folder; None derives one from the names."""
-    limit: int | None = None
-    """Use only so many parents, spread over cultures and domains, each with all its edits."""
-    seed: int = 0
-    """Seed of candidate orders, of `limit`, and of everything drawn."""
-    resume: bool = False
-    """Go on in an existing run folder."""
-    retry_failed: bool = False
-    """On resume, judge items again whose status is "error"."""
     k: float = 1.0
     """How fast consistency falls with the difference."""
     resamples: int = RESAMPLES
     """Bootstrap replicates of each interval."""
-    command: str | None = None
-    """The command line that does this, for the report."""
 
 
 def diagnose(
@@ -141,7 +124,7 @@ def rebuild(folder: RunFolder, *, k: float = 1.0, resamples: int = RESAMPLES) ->
     if not cues.edits and not cues.triplets:
         raise InputError(
             f"{folder.path} is a run without edited items; make a cue benchmark with "
-            "habitus perturb, or use carb-open:cues"
+            "habitus perturb"
         )
     judgements = {judgement.item_id: judgement for judgement in folder.judgements()}
     forms = [effects(cues, judgements, form) for form in forms_of(info.scorer)]
