@@ -5,11 +5,12 @@ import json
 
 import pytest
 
-from habitus.build.checks import Lingua, base, check_reply, repeats
+from habitus.build.checks import Lingua, check_reply, repeats
 from habitus.build.embedders import EmbedderOptions, make_embedder
 from habitus.build.filtering import Case, Filter
 from habitus.build.records import Outcome, StageLog
 from habitus.clients.engine import Reply
+from habitus.clients.recognise import base
 from habitus.errors import HabitusError, InputError, MissingExtraError, UnknownNameError
 from habitus.prompts.building import BUILD_PROMPTS, load_build_prompts, parse_build_prompt
 from habitus.types import Status

@@ -10,16 +10,20 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import platform
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
+from habitus import __version__
 from habitus.errors import InputError, RunError
 from habitus.types import Frozen, Item, Judgement, RunInfo
 
@@ -149,6 +153,15 @@ class RunFolder:
                     yield Judgement.model_validate_json(line)
 
 
+def versions(libraries: Iterable[str]) -> dict[str, str]:
+    """Return the versions of Habitus, Python and those of the libraries that are installed."""
+    found = {"habitus": __version__, "python": platform.python_version()}
+    for name in libraries:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
+
+
 def check_same(old: RunInfo, new: RunInfo, path: Path) -> None:
     """Refuse to resume with another configuration (see `refuse_changes`)."""
     refuse_changes(_identity(old), _identity(new), path)
@@ -186,6 +199,31 @@ def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             flat[f"{prefix}{key}"] = inner
     return flat
+
+
+def append_whole(file: FileIO, path: Path, end: int, data: bytes, kept: str) -> None:
+    """Write all of `data` at the end of an unbuffered file, or nothing.
+
+    What this returned from is with the system, and survives the process.
+
+    Args:
+        file: The file, open for appending.
+        path: Its path.
+        end: Its length.
+        data: What to write: whole lines.
+        kept: Ends the message when it cannot be written: what is kept, and what to do.
+
+    Raises:
+        RunError: When it cannot be written. What was there before is still whole.
+    """
+    with os_errors(path, kept):
+        try:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[file.write(rest) :]
+        except OSError:
+            os.truncate(path, end)  # no torn line stays
+            raise
 
 
 class JudgementLog:
@@ -248,14 +286,7 @@ class JudgementLog:
         """
         line = dump_line(judgement)
         kept = f"; {len(self.done)} judgements are kept: make room and run again with --resume"
-        with os_errors(self.path, kept):
-            try:
-                rest = memoryview(line)
-                while rest:
-                    rest = rest[self._file.write(rest) :]
-            except OSError:
-                os.truncate(self.path, self._end)  # no torn line stays
-                raise
+        append_whole(self._file, self.path, self._end, line, kept)
         self.done[judgement.item_id] = (self._end, len(line))
         self._end += len(line)
 

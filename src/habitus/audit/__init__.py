@@ -6,13 +6,10 @@ longest response. `audit` tries such rules, says which doors are open, and check
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from importlib.metadata import version
 from importlib.util import find_spec
 
-from habitus import __version__
 from habitus.audit import card, checks
 from habitus.audit.doors import judge_rules
 from habitus.audit.duplicates import fold_groups, near_duplicates
@@ -27,6 +24,7 @@ from habitus.audit.write import AUDIT, default_path, write_json
 from habitus.data import bundled, load
 from habitus.data.benchmark import Benchmark
 from habitus.errors import InputError, MissingExtraError
+from habitus.store import versions
 from habitus.types import benchmark_digest
 
 __all__ = [
@@ -119,8 +117,7 @@ def audit(
         rules=judge_rules(table, scored, **margins),
         checks=found_checks,
         card=counted,
-        versions={"habitus": __version__, "python": platform.python_version()}
-        | {name: version(name) for name in _LIBRARIES},
+        versions=versions(_LIBRARIES),
         notes=(*benchmark.notes, *skipped),
         command=command,
         **margins,

@@ -9,16 +9,13 @@ asked once is not asked again, and the files have the bytes of an unbroken build
 from __future__ import annotations
 
 import json
-import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from habitus import __version__
 from habitus.build.card import make_card, write_card
 from habitus.build.checks import Languages, find_languages
 from habitus.build.embedders import Embedder, EmbedderOptions, make_embedder
@@ -40,7 +37,7 @@ from habitus.errors import InputError, RunError
 from habitus.prompts import Prompt
 from habitus.prompts.building import load_build_prompts
 from habitus.scorers import ScorerOptions, engines
-from habitus.store import dump_line, hold, refuse_changes, write_atomic
+from habitus.store import dump_line, hold, refuse_changes, versions, write_atomic
 from habitus.types import Item, digest
 
 __all__ = [
@@ -313,22 +310,12 @@ def _prepare(
     write_atomic(plan.out / REFERENCES, (dump_line(one) for one in references.pool))
     whole = {
         "config": config,
-        "versions": {"habitus": __version__, "python": platform.python_version()} | _versions(),
+        "versions": versions(LIBRARIES),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": plan.command,
     }
     text = json.dumps(whole, ensure_ascii=False, indent=2)
     write_atomic(file, [text.encode(), b"\n"])
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for name in LIBRARIES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
 
 
 @contextmanager

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from importlib.metadata import version
-from typing import Any, Protocol
+from typing import Protocol
 
 from habitus.build.records import Outcome
 from habitus.build.references import fold
+from habitus.clients import recognise
 from habitus.clients.engine import Reply
+from habitus.clients.recognise import UNLIKELY
 from habitus.types import Status
 from habitus.verdicts import split_thinking
 
-SHORTEST = 8
-"""Letters; the language of shorter texts is not looked at."""
-UNLIKELY = 0.1
-"""A text is in another language when the wanted one has less probability than this."""
 REPEATED = 0.8
 """Share of a text's pieces that stand in another; from here on it counts as repeated there."""
 PIECE = 4
@@ -57,48 +53,17 @@ class Languages(Protocol):
         ...
 
 
-def base(tag: str) -> str:
-    """Return the language alone of a BCP 47 tag: "zh" of "zh-Hans"."""
-    first = tag.replace("_", "-").split("-")[0].lower()
-    return {"no": "nb", "fil": "tl"}.get(first, first)
+class Lingua(recognise.Lingua):
+    """Languages by the library lingua, among a given few; digits and marks count as letters."""
 
-
-class Lingua:
-    """Languages by the library lingua, among a given few."""
-
-    def __init__(self, tags: Iterable[str]) -> None:
-        """Load the models of the languages, as far as lingua has them.
-
-        Args:
-            tags: BCP 47 tags. English is always among them.
-        """
-        from lingua import IsoCode639_1, Language, LanguageDetectorBuilder
-
-        codes = {base(tag) for tag in tags} | {"en", "es"}  # a detector needs two at least
-        known: dict[str, Any] = {one.iso_code_639_1.name.lower(): one for one in Language.all()}
-        self._known = {code: known[code] for code in sorted(codes & known.keys())}
-        iso = [getattr(IsoCode639_1, code.upper()) for code in self._known]
-        self._detector: Any = LanguageDetectorBuilder.from_iso_codes_639_1(*iso).build()
-        self.name: str = f"lingua {version('lingua-language-detector')}"
-
-    def recognise(self, text: str) -> str | None:
-        """Return the base tag of a text's language; None for short or uncertain texts."""
-        if len(fold(text)) < SHORTEST:
-            return None
-        found = self._detector.compute_language_confidence_values(text)[0]
-        return found.language.iso_code_639_1.name.lower() if found.value > 0.5 else None
-
-    def probability(self, text: str, tag: str) -> float | None:
-        """Return how probable a language is among the given few."""
-        language = self._known.get(base(tag))
-        if language is None or len(fold(text)) < SHORTEST:
-            return None
-        return float(self._detector.compute_language_confidence(text, language))
+    def letters(self, text: str) -> int:
+        """Count what `fold` leaves of a text."""
+        return len(fold(text))
 
 
 def find_languages(tags: Iterable[str]) -> Languages | None:
     """Return what recognises languages, or None when lingua is not installed."""
-    return Lingua(tags) if importlib.util.find_spec("lingua") else None
+    return Lingua(tags) if recognise.installed() else None
 
 
 @dataclass(frozen=True)

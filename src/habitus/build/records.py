@@ -15,7 +15,7 @@ from pathlib import Path
 from pydantic import FiniteFloat, ValidationError
 
 from habitus.errors import RunError
-from habitus.store import dump_line, os_errors
+from habitus.store import append_whole, dump_line, os_errors
 from habitus.types import Frozen
 
 
@@ -129,14 +129,7 @@ class StageLog:
         """
         line = dump_line(record)
         kept = f"; {len(self._done)} records are kept: make room and run again with --resume"
-        with os_errors(self.path, kept):
-            try:
-                rest = memoryview(line)
-                while rest:
-                    rest = rest[self._file.write(rest) :]
-            except OSError:
-                os.truncate(self.path, self._end)  # no torn line stays
-                raise
+        append_whole(self._file, self.path, self._end, line, kept)
         self._end += len(line)
         self._done[record.unit] = record
         self.visited.append(record)

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from habitus.build.checks import Checked
 from habitus.build.records import StageLog, StageRecord
 from habitus.clients.budget import TokenBudget
-from habitus.clients.engine import Engine, Reply, Request, Turn
+from habitus.clients.engine import Engine, Reply, Request, Turn, answers
 from habitus.errors import HabitusError
 from habitus.progress import progress
 from habitus.prompts import plain
-from habitus.types import Status, digest
+from habitus.types import digest
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ class Writers:
         for writer in dict.fromkeys(task.writer for task, _ in batch):
             places = [place for place, (task, _) in enumerate(batch) if task.writer == writer]
             requests = [self._request(*batch[place]) for place in places]
-            found = _answers(self._engines[writer], requests)
+            found = answers(self._engines[writer], requests)
             replies |= zip(places, found, strict=True)
         return [replies[place] for place in range(len(batch))]
 
@@ -208,16 +208,3 @@ class Writers:
 
 def _size(task: Task) -> int:
     return sum(len(plain(turn.segments).encode()) for turn in task.chat)
-
-
-def _answers(engine: Engine, requests: Sequence[Request]) -> list[Reply]:
-    try:
-        replies = engine.execute(requests)
-        if len(replies) == len(requests):
-            return replies
-        message = f"the engine gave {len(replies)} replies to {len(requests)} requests"
-    except HabitusError:
-        raise
-    except Exception as error:  # noqa: BLE001 - these texts fail; others may go well
-        message = f"{type(error).__name__}: {error}"[:500]
-    return [Reply(status=Status.ERROR, error=message) for _ in requests]

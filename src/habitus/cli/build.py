@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from habitus.cli.options import COUNT, command_line
+from habitus.cli.options import COUNT, command_line, writer_options
 from habitus.errors import HabitusError
 
 FILE = click.Path(path_type=Path)
@@ -65,14 +65,6 @@ GOING_ON = ("out", "resume", "budget_tokens", "concurrency")
 )
 @click.option("--limit", type=COUNT, metavar="N", help="Make at most N items.")
 @click.option(
-    "--attempts",
-    type=COUNT,
-    default=3,
-    show_default=True,
-    metavar="N",
-    help="How often a text is asked for before the item is dropped.",
-)
-@click.option(
     "--embedder",
     default="tfidf",
     show_default=True,
@@ -99,22 +91,7 @@ GOING_ON = ("out", "resume", "budget_tokens", "concurrency")
     help="By how much more the cosine to any other reference must be lower.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of everything drawn.")
-@click.option(
-    "--temperature",
-    type=click.FloatRange(min=0),
-    default=0.7,
-    show_default=True,
-    metavar="T",
-    help="Sampling temperature of the writers.",
-)
-@click.option(
-    "--max-tokens",
-    type=COUNT,
-    default=1024,
-    show_default=True,
-    metavar="N",
-    help="Most tokens of one text, thinking included.",
-)
+@writer_options
 @click.option(
     "--budget-tokens",
     type=COUNT,

@@ -188,6 +188,35 @@ def scorer_options(command: Function) -> Function:
     return found
 
 
+def writer_options(command: Function) -> Function:
+    """Give a command the options of how a writer's texts are asked for."""
+    attempts = click.option(
+        "--attempts",
+        type=COUNT,
+        default=3,
+        show_default=True,
+        metavar="N",
+        help="How often a text is asked for before what needs it is dropped.",
+    )
+    temperature = click.option(
+        "--temperature",
+        type=click.FloatRange(min=0),
+        default=0.7,
+        show_default=True,
+        metavar="T",
+        help="Sampling temperature of the writer.",
+    )
+    max_tokens = click.option(
+        "--max-tokens",
+        type=COUNT,
+        default=1024,
+        show_default=True,
+        metavar="N",
+        help="Most tokens of one text, thinking included.",
+    )
+    return attempts(temperature(max_tokens(command)))
+
+
 def option_names() -> list[str]:
     """Return the names of all options of reward models, as Python writes them."""
     return [

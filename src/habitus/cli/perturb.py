@@ -8,7 +8,13 @@ from typing import Any, TypeVar
 
 import click
 
-from habitus.cli.options import COUNT, SECTIONS, GroupedCommand, GroupedOption
+from habitus.cli.options import (
+    COUNT,
+    SECTIONS,
+    GroupedCommand,
+    GroupedOption,
+    writer_options,
+)
 from habitus.errors import InputError
 
 FILE = click.Path(path_type=Path)
@@ -67,30 +73,7 @@ def _writer_options(command: Function) -> Function:
     help="What runs the writer: openai, vllm, embedded or transformers.  [default: openai with "
     "--base-url, else embedded]",
 )
-@click.option(
-    "--attempts",
-    type=COUNT,
-    default=3,
-    show_default=True,
-    metavar="N",
-    help="How often a text is asked for before the edit is dropped.",
-)
-@click.option(
-    "--temperature",
-    type=click.FloatRange(min=0),
-    default=0.7,
-    show_default=True,
-    metavar="T",
-    help="Sampling temperature of the writer.",
-)
-@click.option(
-    "--max-tokens",
-    type=COUNT,
-    default=1024,
-    show_default=True,
-    metavar="N",
-    help="Most tokens of one text, thinking included.",
-)
+@writer_options
 @_writer_options
 def perturb(
     bench: str,

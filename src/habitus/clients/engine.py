@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from habitus.errors import HabitusError
 from habitus.prompts import Segment
 from habitus.types import Parameter, Status
 
@@ -120,3 +121,21 @@ class Engine(Protocol):
     def close(self) -> None:
         """Release the model."""
         ...
+
+
+def answers(engine: Engine, requests: Sequence[Request]) -> list[Reply]:
+    """Have requests answered; an engine that fails on them fails these requests only.
+
+    Raises:
+        HabitusError: When the engine as a whole cannot go on.
+    """
+    try:
+        replies = engine.execute(requests)
+        if len(replies) == len(requests):
+            return replies
+        message = f"the engine gave {len(replies)} replies to {len(requests)} requests"
+    except HabitusError:
+        raise
+    except Exception as error:  # noqa: BLE001 - these requests fail; others may go well
+        message = f"{type(error).__name__}: {error}"[:500]
+    return [Reply(status=Status.ERROR, error=message) for _ in requests]

@@ -1,6 +1,6 @@
 """A connection to an OpenAI-compatible server: retries, budget, and an event loop of its own.
 
-The one module that touches the `openai` package. Its event loop runs in a thread of its own, so
+The one module that asks chat models through the `openai` package. Its event loop runs in a thread of its own, so
 that judges are plain functions, work inside notebooks too, and stop at once on Ctrl-C.
 """
 

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from habitus.diagnose.writing import Outcome
 from habitus.errors import RunError
-from habitus.store import dump_line, os_errors
+from habitus.store import append_whole, dump_line, os_errors
 from habitus.types import Frozen, Item
 
 
@@ -76,14 +76,9 @@ class Output:
             RunError: When it cannot be written.
         """
         path = self.failures if isinstance(record, Failure) else self.path
-        with os_errors(path, "; what is there is whole: make room and --resume"):
-            before = path.stat().st_size
-            try:
-                with path.open("ab") as file:
-                    file.write(dump_line(record))
-            except OSError:
-                os.truncate(path, before)
-                raise
+        kept = "; what is there is whole: make room and --resume"
+        with os_errors(path, kept), path.open("ab", buffering=0) as file:
+            append_whole(file, path, file.tell(), dump_line(record), kept)
         self._note(record)
 
     def _note(self, record: Item | Failure) -> None:

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from habitus.clients.engine import Engine, Reply, Request
+from habitus.clients.engine import Engine, Reply, Request, answers
+from habitus.clients.recognise import Lingua
 from habitus.data import Benchmark, take
 from habitus.diagnose.edits import (
     MECHANICAL,
@@ -26,12 +27,12 @@ from habitus.diagnose.edits import (
     mechanical_text,
 )
 from habitus.diagnose.output import Failure, Output
-from habitus.diagnose.writing import PROMPTS, Checked, Lingua, Outcome, ask, check, load_prompt
-from habitus.errors import HabitusError, InputError, RunError
+from habitus.diagnose.writing import PROMPTS, Checked, Outcome, ask, check, load_prompt
+from habitus.errors import InputError, RunError
 from habitus.metrics.cues import CUES
 from habitus.progress import progress
 from habitus.store import hold, refuse_changes, write_atomic
-from habitus.types import Candidate, Item, Status, benchmark_digest, digest
+from habitus.types import Candidate, Item, benchmark_digest, digest
 
 
 @dataclass(frozen=True)
@@ -324,17 +325,7 @@ def _line(plan: PerturbPlan, task: _Task, written: tuple[Checked, int] | None) -
 
 def _execute(plan: PerturbPlan, tasks: Sequence[_Task], attempt: int) -> list[Reply]:
     assert plan.writer is not None
-    requests = [_request(plan, task, attempt) for task in tasks]
-    try:
-        replies = plan.writer.execute(requests)
-        if len(replies) == len(requests):
-            return replies
-        message = f"the engine gave {len(replies)} replies to {len(requests)} requests"
-    except HabitusError:
-        raise
-    except Exception as error:  # noqa: BLE001 - these texts fail; others may go well
-        message = f"{type(error).__name__}: {error}"[:500]
-    return [Reply(status=Status.ERROR, error=message) for _ in requests]
+    return answers(plan.writer, [_request(plan, task, attempt) for task in tasks])
 
 
 def _request(plan: PerturbPlan, task: _Task, attempt: int) -> Request:

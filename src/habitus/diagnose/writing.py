@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-import hashlib
-import importlib.util
 import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from importlib.resources import files
-from typing import Any
 
 from habitus import taxonomy
 from habitus.clients.engine import Reply, Turn
+from habitus.clients.recognise import UNLIKELY, Lingua, installed
 from habitus.diagnose.edits import mentions_label
 from habitus.errors import InputError
-from habitus.prompts import Prompt, conversation_text, fill
+from habitus.prompts import (
+    Prompt,
+    conversation_text,
+    fill,
+    parse_writer_prompt,
+    read_writer_prompt,
+)
 from habitus.types import Candidate, Item, Status
 from habitus.verdicts import split_thinking
 
@@ -39,10 +42,6 @@ COPY = 0.98
 SHORTER, LONGER = 0.5, 2.0
 """How much shorter or longer an edit may be; translations may be any length."""
 
-SHORTEST_FOR_LINGUA, UNLIKELY = 8, 0.1
-"""Letters below which a language is not looked at, and the probability below which it is wrong."""
-
-_SECTION = re.compile(r"^\[(system|user)\]\n", re.MULTILINE)
 _SCRIPTS = {
     "Arabic": ("ARABIC",),
     "Bengali": ("BENGALI",),
@@ -115,16 +114,7 @@ def load_prompt(cue: str) -> Prompt:
         raise InputError(
             f"cue {cue} is not written by a model; those that are: {', '.join(PROMPTS)}"
         )
-    name = PROMPTS[cue]
-    resource = files("habitus.prompts").joinpath("perturb").joinpath(f"{name}.txt")
-    if not resource.is_file():
-        raise InputError(f"the prompt perturb/{name} is missing from the installation; reinstall")
-    data = resource.read_bytes()
-    pieces = _SECTION.split(data.decode("utf-8"))
-    sections = {
-        key: body.removesuffix("\n") for key, body in zip(pieces[1::2], pieces[2::2], strict=True)
-    }
-    return Prompt(name, sections, hashlib.sha256(data).hexdigest()[:16])
+    return parse_writer_prompt(PROMPTS[cue], read_writer_prompt("perturb", PROMPTS[cue]))
 
 
 def ask(item: Item, candidate: Candidate, cue: str, language: str | None) -> tuple[Turn, ...]:
@@ -292,38 +282,6 @@ def _wrong_label(
     return None
 
 
-class Lingua:
-    """Languages by the library lingua, among those that edits are made in."""
-
-    def __init__(self, tags: Iterable[str]) -> None:
-        """Load the models of the languages, as far as lingua has them.
-
-        Args:
-            tags: BCP 47 tags. English and Spanish are always among them.
-        """
-        from lingua import IsoCode639_1, Language, LanguageDetectorBuilder
-
-        codes = {_base(tag) for tag in tags} | {"en", "es"}  # a detector needs two at least
-        known: dict[str, Any] = {one.iso_code_639_1.name.lower(): one for one in Language.all()}
-        self._known: Mapping[str, Any] = {
-            code: known[code] for code in sorted(codes & known.keys())
-        }
-        iso = [getattr(IsoCode639_1, code.upper()) for code in self._known]
-        self._detector: Any = LanguageDetectorBuilder.from_iso_codes_639_1(*iso).build()
-
-    def probability(self, text: str, tag: str) -> float | None:
-        """Return how probable a language is; None when it is not known or the text too short."""
-        language = self._known.get(_base(tag))
-        if language is None or sum(one.isalpha() for one in text) < SHORTEST_FOR_LINGUA:
-            return None
-        return float(self._detector.compute_language_confidence(text, language))
-
-
 def find_lingua(tags: Iterable[str]) -> Lingua | None:
     """Return what recognises languages, or None when lingua is not installed."""
-    return Lingua(tags) if importlib.util.find_spec("lingua") else None
-
-
-def _base(tag: str) -> str:
-    first = tag.replace("_", "-").split("-")[0].lower()
-    return {"no": "nb", "fil": "tl"}.get(first, first)
+    return Lingua(tags) if installed() else None

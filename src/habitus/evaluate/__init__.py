@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from habitus import __version__
 from habitus.data import Benchmark, take
 from habitus.errors import RunError
 from habitus.evaluate.summary import write_metrics
@@ -21,6 +18,7 @@ from habitus.store import (
     RunFolder,
     check_same,
     default_path,
+    versions,
 )
 from habitus.types import Item, RunInfo, Scorer, benchmark_digest, unit_digest
 
@@ -107,7 +105,7 @@ def _resolve(plan: Plan, items: Sequence[Item]) -> RunInfo:
         scorer=spec,
         seed=plan.seed,
         n_items=len(items),
-        versions={"habitus": __version__, "python": platform.python_version()} | _versions(),
+        versions=versions(LIBRARIES),
         started=datetime.now(UTC).isoformat(timespec="seconds"),
         command=plan.command,
         notes=benchmark_notes(plan.benchmark),
@@ -118,16 +116,6 @@ def benchmark_notes(benchmark: Benchmark) -> tuple[str, ...]:
     """Return what a reader must know of how the benchmark was read."""
     skipped = (f"{count} rows left out: {reason}" for reason, count in benchmark.skipped.items())
     return (*benchmark.notes, *skipped)
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for name in LIBRARIES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
 
 
 def _prepare(

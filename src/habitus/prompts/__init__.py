@@ -23,6 +23,7 @@ from habitus.errors import InputError
 from habitus.types import Message
 
 _SECTION = re.compile(r"^\[(system|user|candidate|assistant)\]\n", re.MULTILINE)
+_WRITER_SECTION = re.compile(r"^\[(system|user)\]\n", re.MULTILINE)
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 
 ALLOWED = {
@@ -135,16 +136,43 @@ def load_prompt(name_or_path: str) -> Prompt:
     return Prompt(path.name.removesuffix(".txt"), sections, hashlib.sha256(data).hexdigest()[:16])
 
 
-def _parse(text: str, name: str) -> dict[str, str]:
-    pieces = _SECTION.split(text)
-    sections = {
+def read_writer_prompt(folder: str, name: str) -> bytes:
+    """Read the file of a bundled prompt for writers, which makes or edits responses.
+
+    Raises:
+        InputError: When it is missing from the installation.
+    """
+    resource = files("habitus.prompts").joinpath(folder).joinpath(f"{name}.txt")
+    if not resource.is_file():
+        raise InputError(f"the prompt {folder}/{name} is missing from the installation; reinstall")
+    return resource.read_bytes()
+
+
+def parse_writer_prompt(name: str, data: bytes) -> Prompt:
+    """Parse a prompt for writers: it has the sections [user] and, where wanted, [system]."""
+    sections = _split(_WRITER_SECTION, data.decode("utf-8"))
+    return Prompt(name, sections, hashlib.sha256(data).hexdigest()[:16])
+
+
+def placeholders(text: str) -> set[str]:
+    """Return the names of the placeholders in a section."""
+    return set(_PLACEHOLDER.findall(text))
+
+
+def _split(heading: re.Pattern[str], text: str) -> dict[str, str]:
+    pieces = heading.split(text)
+    return {
         key: body.removesuffix("\n") for key, body in zip(pieces[1::2], pieces[2::2], strict=True)
     }
+
+
+def _parse(text: str, name: str) -> dict[str, str]:
+    sections = _split(_SECTION, text)
     missing = [section for section in ("user", "candidate", "assistant") if section not in sections]
     if missing:
         raise InputError(f"prompt {name}: no section [{missing[0]}]; see docs/prompts.md")
     for section, body in sections.items():
-        unknown = set(_PLACEHOLDER.findall(body)) - ALLOWED[section]
+        unknown = placeholders(body) - ALLOWED[section]
         if unknown:
             allowed = ", ".join(sorted(ALLOWED[section])) or "none"
             raise InputError(

@@ -8,12 +8,8 @@ section and may have a `[system]` section; replacement is that of `habitus.promp
 
 from __future__ import annotations
 
-import hashlib
-import re
-from importlib.resources import files
-
 from habitus.errors import InputError
-from habitus.prompts import Prompt
+from habitus.prompts import Prompt, parse_writer_prompt, placeholders, read_writer_prompt
 
 BUILD_PROMPTS: dict[str, frozenset[str]] = {
     "fact": frozenset({"fact", "language"}),
@@ -23,9 +19,6 @@ BUILD_PROMPTS: dict[str, frozenset[str]] = {
 }
 """Name of each prompt to the placeholders that it must have, and has no others."""
 
-_SECTION = re.compile(r"^\[(system|user)\]\n", re.MULTILINE)
-_PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
-
 
 def load_build_prompts() -> dict[str, Prompt]:
     """Load all prompts of the builder, by name.
@@ -33,15 +26,9 @@ def load_build_prompts() -> dict[str, Prompt]:
     Raises:
         InputError: When a file is missing, lacks `[user]`, or has other placeholders than it must.
     """
-    return {name: _load(name) for name in BUILD_PROMPTS}
-
-
-def _load(name: str) -> Prompt:
-    resource = files("habitus.prompts").joinpath("build").joinpath(f"{name}.txt")
-    if not resource.is_file():
-        raise InputError(f"the prompt build/{name} is missing from the installation; reinstall")
-    data = resource.read_bytes()
-    return parse_build_prompt(name, data)
+    return {
+        name: parse_build_prompt(name, read_writer_prompt("build", name)) for name in BUILD_PROMPTS
+    }
 
 
 def parse_build_prompt(name: str, data: bytes) -> Prompt:
@@ -54,13 +41,10 @@ def parse_build_prompt(name: str, data: bytes) -> Prompt:
     Raises:
         InputError: When `[user]` is missing, or the placeholders are not those of `BUILD_PROMPTS`.
     """
-    pieces = _SECTION.split(data.decode("utf-8"))
-    sections = {
-        key: body.removesuffix("\n") for key, body in zip(pieces[1::2], pieces[2::2], strict=True)
-    }
-    if "user" not in sections:
+    prompt = parse_writer_prompt(name, data)
+    if "user" not in prompt.sections:
         raise InputError(f"prompt build/{name}: no section [user]")
-    used = {found for body in sections.values() for found in _PLACEHOLDER.findall(body)}
+    used = {found for body in prompt.sections.values() for found in placeholders(body)}
     differing = used ^ BUILD_PROMPTS[name]
     if differing:
         wanted = ", ".join(sorted(BUILD_PROMPTS[name]))
@@ -68,4 +52,4 @@ def parse_build_prompt(name: str, data: bytes) -> Prompt:
             f"prompt build/{name}: placeholder {{{min(differing)}}} is missing or unknown; "
             f"it has exactly: {wanted}"
         )
-    return Prompt(name, sections, hashlib.sha256(data).hexdigest()[:16])
+    return prompt

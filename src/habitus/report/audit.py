@@ -15,8 +15,8 @@ from habitus.report.charts import Cell, Row
 from habitus.report.figures import MAX_CULTURES, MAX_DOMAINS, MAX_TABLE_ROWS, Figure, Table
 from habitus.report.findings import Finding
 from habitus.report.model import order_key
-from habitus.report.page import _notes, _page
-from habitus.report.terminal import _TONES, _Bar, _say, _table, _texts
+from habitus.report.page import build_page, shown_notes
+from habitus.report.terminal import TONES, Bar, make_table, say_line, styled
 from habitus.report.text import Budget, bounds, count, one_line, p_value, percent
 from habitus.store import write_atomic
 
@@ -61,7 +61,7 @@ def render_audit(audit: Audit) -> str:
     """Return the complete HTML page of an audit."""
     budget = Budget(60_000, each=4000)
     sections = {"overview": [_overview(audit)], "domains": _domain_figures(audit)}
-    return _page(
+    return build_page(
         "audit.html.jinja",
         sections,
         audit=audit,
@@ -74,7 +74,7 @@ def render_audit(audit: Audit) -> str:
         checks=[_check_view(check) for check in audit.checks],
         counts=_count_tables(audit),
         rules=_rule_table(audit),
-        notes=_notes(audit.notes),
+        notes=shown_notes(audit.notes),
         command=budget.clip(audit.command) if audit.command else None,
         setup=_setup(audit),
         versions=Table(("Library", "Version"), tuple(sorted(audit.versions.items()))),
@@ -329,31 +329,31 @@ def print_audit(audit: Audit, console: Console) -> None:
         console: Where to print. Colours, width and encoding are the console's.
     """
     items = count(audit.n_items, "item")
-    _say(console, f"audit of {one_line(audit.benchmark, 120)}: {items}", "bold")
+    say_line(console, f"audit of {one_line(audit.benchmark, 120)}: {items}", "bold")
     said = verdict(audit)
-    _say(console, said.text, _TONES.get(said.tone, "bold"))
+    say_line(console, said.text, TONES.get(said.tone, "bold"))
     for finding in findings(audit):
         mark = "!" if finding.tone == "warning" else "-"
-        _say(console, f"{mark} {finding.text}", _TONES.get(finding.tone, ""))
+        say_line(console, f"{mark} {finding.text}", TONES.get(finding.tone, ""))
     _print_rules(audit.rules, console)
     for check in audit.checks:
         style = {"failed": "yellow"}.get(check.state, "")
         title, found = one_line(check.title, 80), one_line(check.sentence, 400)
-        _say(console, f"{check.state}: {title}: {found}", style)
+        say_line(console, f"{check.state}: {title}: {found}", style)
     for note in audit.notes:
-        _say(console, f"note: {one_line(note, 400)}")
+        say_line(console, f"note: {one_line(note, 400)}")
 
 
 def _print_rules(rules: Sequence[Rule], console: Console) -> None:
-    bar = _Bar(console)
-    table = _table("Rules on all items", ("rule", "accuracy", "95 % CI", bar.title, "verdict"))
+    bar = Bar(console)
+    table = make_table("Rules on all items", ("rule", "accuracy", "95 % CI", bar.title, "verdict"))
     for rule in rules:
         outcome = rule.overall
         if outcome is None:
-            table.add_row(*_texts(console, (rule.title, "–", "–", "", rule.verdict)))
+            table.add_row(*styled(console, (rule.title, "–", "–", "", rule.verdict)))
             continue
         drawn = bar(outcome.value, outcome.low, outcome.high, outcome.chance)
         figures = (percent(outcome.value), bounds(outcome.low, outcome.high))
-        table.add_row(*_texts(console, (rule.title, *figures, drawn, rule.verdict)))
+        table.add_row(*styled(console, (rule.title, *figures, drawn, rule.verdict)))
     console.print(table)
-    _say(console, bar.legend + "; the verdict counts every domain too")
+    say_line(console, bar.legend + "; the verdict counts every domain too")

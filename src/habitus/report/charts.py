@@ -81,7 +81,7 @@ def forest(rows: Sequence[Row], description: str) -> dict[str, Any]:
     ]
     base = _base(rows, facts, "Accuracy", "Interval", "Items", "Chance")
     layers = [*_chance(rows, base), *_intervals(base, _share_axis())]
-    return _finish(layers, len(rows), description)
+    return finish(layers, len(rows), description)
 
 
 def _chance(rows: Sequence[Row], base: alt.Chart) -> list[alt.Chart]:
@@ -117,7 +117,7 @@ def differences(rows: Sequence[Row], description: str) -> dict[str, Any]:
         scale=alt.Scale(domain=[-reach, reach]),
     )
     base = _base(rows, facts, "Difference", "Interval", "Items", label_limit=250)
-    return _finish([_line(0), *_intervals(base, x)], len(rows), description)
+    return finish([_line(0), *_intervals(base, x)], len(rows), description)
 
 
 def bars(rows: Sequence[Row], description: str, even: float | None = None) -> dict[str, Any]:
@@ -137,7 +137,7 @@ def bars(rows: Sequence[Row], description: str, even: float | None = None) -> di
     layers = [base.mark_bar(style="share").encode(x=_share_axis(), color=_TONE), _figures(base)]
     if even is not None:
         layers.append(_line(even))
-    return _finish(layers, len(rows), description)
+    return finish(layers, len(rows), description)
 
 
 PIXELS = 7
@@ -244,7 +244,7 @@ def heat_map(cells: Sequence[Cell], chance: float | None, description: str) -> d
         base.mark_text(style="cell-value", dy=-6).encode(text="shown:N"),
         base.mark_text(style="cell-items", dy=8).encode(text="items:N"),
     ]
-    return _finish(layers, len(rows), description, step=36)
+    return finish(layers, len(rows), description, step=36)
 
 
 def _share_axis() -> alt.X:
@@ -267,7 +267,7 @@ def _tooltip(first: str, *fields: str) -> list[alt.Tooltip]:
     return [alt.Tooltip(f"{name}:N", title=title.get(name, name)) for name in (first, *fields)]
 
 
-def _finish(
+def finish(
     layers: Sequence[alt.Chart], rows: int, description: str, step: int = ROW
 ) -> dict[str, Any]:
     """Size the chart to its container and return its specification without what the page sets."""

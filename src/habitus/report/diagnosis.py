@@ -65,7 +65,7 @@ def render_diagnosis(diagnosis: Diagnosis, info: RunInfo, items: Mapping[str, It
     table = MetricTable(diagnosis.metrics)
     form = {"form": diagnosis.form}
     ratio, auc = table.get("causal_to_spurious", **form), table.get("auc", **form)
-    return page._page(
+    return page.build_page(
         "diagnosis.html.jinja",
         {
             "bars": [bars_figure(diagnosis, table)],
@@ -83,9 +83,9 @@ def render_diagnosis(diagnosis: Diagnosis, info: RunInfo, items: Mapping[str, It
         ratio_interval=interval(ratio),
         facts=_facts(table, diagnosis, auc),
         form_words=FORM_WORDS.get(diagnosis.form, diagnosis.form),
-        notes=page._notes(diagnosis.notes),
+        notes=page.shown_notes(diagnosis.notes),
         cases=case_views(diagnosis.worst, items),
-        setup=page._setup(_run(info, diagnosis)),
+        setup=page.run_setup(_run(info, diagnosis)),
     )
 
 
@@ -149,19 +149,19 @@ def print_diagnosis(diagnosis: Diagnosis, console: Console) -> None:
     table = MetricTable(diagnosis.metrics)
     form = {"form": diagnosis.form}
     heading = f"{one_line(diagnosis.model, 120)} on {one_line(diagnosis.benchmark, 120)}"
-    terminal._say(console, heading, "bold")
+    terminal.say_line(console, heading, "bold")
     style = {"good": "bold green", "bad": "bold red"}.get(diagnosis.tone, "bold")
-    terminal._say(console, diagnosis.verdict, style)
+    terminal.say_line(console, diagnosis.verdict, style)
     for text, bad in findings(diagnosis):
-        terminal._say(console, f"{'!' if bad else '-'} {text}", "yellow" if bad else "")
+        terminal.say_line(console, f"{'!' if bad else '-'} {text}", "yellow" if bad else "")
     sd = "no data" if diagnosis.sd is None else f"{diagnosis.sd:.4g}"
     words = FORM_WORDS.get(diagnosis.form, diagnosis.form)
-    terminal._say(console, f"changes are of {words}, in its standard deviations (SD = {sd})")
-    board = terminal._table("Cues", ("cue", "change, SD", "95 % CI", "|change|", "flips", "n"))
+    terminal.say_line(console, f"changes are of {words}, in its standard deviations (SD = {sd})")
+    board = terminal.make_table("Cues", ("cue", "change, SD", "95 % CI", "|change|", "flips", "n"))
     for row in bars_figure(diagnosis, table).table.rows:
-        board.add_row(*terminal._texts(console, (row[0], row[2], row[3], row[4], row[6], row[8])))
+        board.add_row(*terminal.styled(console, (row[0], row[2], row[3], row[4], row[6], row[8])))
     console.print(board)
-    figures = terminal._table("Figures", ("", "value", "95 % CI", "n"))
+    figures = terminal.make_table("Figures", ("", "value", "95 % CI", "n"))
     for label, metric in (
         ("causal to spurious", table.get("causal_to_spurious", **form)),
         ("its log", table.get("causal_to_spurious_log", **form)),
@@ -173,7 +173,7 @@ def print_diagnosis(diagnosis: Diagnosis, console: Console) -> None:
     ):
         n = metric.n if metric else 0
         cells = (label, number(metric), interval(metric), f"{n:,}")
-        figures.add_row(*terminal._texts(console, cells))
+        figures.add_row(*terminal.styled(console, cells))
     console.print(figures)
     for note in diagnosis.notes:
-        terminal._say(console, f"note: {one_line(note, 400)}")
+        terminal.say_line(console, f"note: {one_line(note, 400)}")

@@ -8,7 +8,7 @@ from typing import Any
 
 import altair as alt
 
-from habitus.report.charts import _finish
+from habitus.report.charts import finish
 
 _HEIGHT_IN_ROWS = 12
 
@@ -99,7 +99,7 @@ def cue_bars(bars: Sequence[Bar], description: str) -> dict[str, Any]:
             y=alt.value(2), text="shown:N"
         ),
     ]
-    return _finish(layers, _HEIGHT_IN_ROWS, description)
+    return finish(layers, _HEIGHT_IN_ROWS, description)
 
 
 def matrix(cells: Sequence[MatrixCell], reach: tuple[float, float, float], description: str) -> Any:
@@ -152,4 +152,4 @@ def matrix(cells: Sequence[MatrixCell], reach: tuple[float, float, float], descr
         base.mark_text(style="cell-value", dy=-6).encode(text="shown:N"),
         base.mark_text(style="cell-items", dy=8).encode(text="items:N"),
     ]
-    return _finish(layers, len(names), description, step=36)
+    return finish(layers, len(names), description, step=36)

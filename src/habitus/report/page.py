@@ -52,7 +52,7 @@ def render_run(data: ReportData) -> str:
     accuracy = table.get("accuracy")
     items = item_views(data.examples)
     sections = figures.run_figures(data)
-    return _page(
+    return build_page(
         "run.html.jinja",
         sections,
         data=data,
@@ -68,8 +68,8 @@ def render_run(data: ReportData) -> str:
         more_examples=max(0, len(data.examples) - MAX_ITEMS),
         cultures=sorted({item.culture for item in items if item.culture}),
         domains=sorted({item.domain for item in items if item.domain}),
-        notes=_notes(data.notes),
-        setup=_setup(data),
+        notes=shown_notes(data.notes),
+        setup=run_setup(data),
     )
 
 
@@ -89,19 +89,28 @@ def render_comparison(
     table = findings.standings(runs, comparisons)
     sections = compare.comparison_figures(table, comparisons)
     benchmarks = sorted({run.benchmark for run in runs})
-    return _page(
+    return build_page(
         "comparison.html.jinja",
         sections,
         title=f"{count(len(runs), 'run')} on {one_line(' and '.join(benchmarks) or 'nothing', 120)}",
         verdict=findings.comparison_verdict(table),
         findings=findings.comparison_findings(runs, comparisons),
         leaders=compare.leaders(table),
-        setups=[(one_line(row.data.label, 120), _setup(row.data)) for row in table],
-        notes=_notes([*notes, *(f"{run.label}: {note}" for run in runs for note in run.notes)]),
+        setups=[(one_line(row.data.label, 120), run_setup(row.data)) for row in table],
+        notes=shown_notes(
+            [*notes, *(f"{run.label}: {note}" for run in runs for note in run.notes)]
+        ),
     )
 
 
-def _page(template: str, sections: Mapping[str, Sequence[Figure]], **context: Any) -> str:
+def build_page(template: str, sections: Mapping[str, Sequence[Figure]], **context: Any) -> str:
+    """Render a template as a page that works offline.
+
+    Args:
+        template: Name of the template.
+        sections: Figures by section; their charts go into the page once.
+        context: What else the template shows; it is escaped.
+    """
     specs = {
         figure.id: figure.spec
         for group in sections.values()
@@ -185,7 +194,8 @@ def _finalize(value: Any) -> Any:
     return "" if value is None else value
 
 
-def _notes(notes: Iterable[str]) -> list[str]:
+def shown_notes(notes: Iterable[str]) -> list[str]:
+    """Return notes as a page shows them: each on one line, and not too many."""
     shown = [one_line(note, 600) for note in notes]
     more = len(shown) - MAX_NOTES
     return [*shown[:MAX_NOTES], f"{more:,} more notes are left out."] if more > 0 else shown
@@ -208,7 +218,7 @@ def _facts(data: ReportData, table: MetricTable) -> list[tuple[str, str]]:
     return facts
 
 
-def _setup(data: ReportData) -> dict[str, Any]:
+def run_setup(data: ReportData) -> dict[str, Any]:
     """What one needs to make the run again."""
     info, budget = data.info, Budget(60_000, each=20_000)
     rows = [

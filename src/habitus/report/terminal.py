@@ -36,7 +36,8 @@ _SHORT = {
 }
 """Standings on a narrow terminal."""
 
-_TONES = {"above": "bold green", "below": "bold red", "warning": "yellow", "empty": "bold"}
+TONES = {"above": "bold green", "below": "bold red", "warning": "yellow", "empty": "bold"}
+"""Style of a finding by its tone."""
 
 
 def print_run(data: ReportData, console: Console) -> None:
@@ -48,10 +49,10 @@ def print_run(data: ReportData, console: Console) -> None:
     """
     table = MetricTable(data.metrics)
     accuracy, chance = table.get("accuracy"), table.value("chance")
-    _say(console, f"{one_line(data.label, 120)} on {one_line(data.benchmark, 120)}", "bold")
+    say_line(console, f"{one_line(data.label, 120)} on {one_line(data.benchmark, 120)}", "bold")
     if accuracy is not None and accuracy.value is not None:
         interval = bounds(accuracy.ci_low, accuracy.ci_high)
-        _say(
+        say_line(
             console,
             f"accuracy {percent(accuracy.value)}, 95 % interval {interval}, n = {accuracy.n:,}",
         )
@@ -64,7 +65,7 @@ def print_run(data: ReportData, console: Console) -> None:
     rows += [(r.label, r.value, r.low, r.high, r.n, r.chance) for r in baseline_rows(table)]
     _accuracy_table(console, "Against simple rules", rows)
     if rows:
-        _say(console, _Bar(console).legend)
+        say_line(console, Bar(console).legend)
     for key in ("domain", "culture"):
         rows = []
         for metric in table.by("accuracy", key):
@@ -76,11 +77,11 @@ def print_run(data: ReportData, console: Console) -> None:
     parts = [f"{number:,} {status.value}" for status, number in counts.items() if number]
     if data.n_items > data.n_judged:
         parts.append(f"{data.n_items - data.n_judged:,} not judged")
-    _say(console, f"judgements: {', '.join(parts) or 'none'}")
+    say_line(console, f"judgements: {', '.join(parts) or 'none'}")
     if data.seconds is not None:
-        _say(console, f"judging time: {duration(data.seconds)}")
+        say_line(console, f"judging time: {duration(data.seconds)}")
     for note in data.notes:
-        _say(console, f"note: {one_line(note, 400)}")
+        say_line(console, f"note: {one_line(note, 400)}")
 
 
 def print_comparison(
@@ -100,20 +101,22 @@ def print_comparison(
         findings.comparison_verdict(standings),
         findings.comparison_findings(runs, comparisons),
     )
-    bar = _Bar(console)
+    bar = Bar(console)
     titles = () if narrow else (bar.title,)  # a name that is whole says more than a bar
-    board = _table("Leaderboard", ("rank", "run", "accuracy", "95 % CI", *titles, "n", "standing"))
+    board = make_table(
+        "Leaderboard", ("rank", "run", "accuracy", "95 % CI", *titles, "n", "standing")
+    )
     for row in leaders(standings):
         cells = (row.rank, row.label, row.shown, row.interval)
         drawn = () if narrow else (bar(row.accuracy, row.low, row.high, row.chance),)
         standing = _SHORT.get(row.place, row.place) if narrow else row.place
-        board.add_row(*_texts(console, (*cells, *drawn, f"{row.n:,}", standing)))
+        board.add_row(*styled(console, (*cells, *drawn, f"{row.n:,}", standing)))
     console.print(board)
     if narrow:
-        _say(console, "unclear: cannot be told from the run of highest accuracy")
+        say_line(console, "unclear: cannot be told from the run of highest accuracy")
     if not comparisons:
         return
-    pairs = _table(
+    pairs = make_table(
         "Paired differences", ("first - second", "points", "95 % CI", "p", "Holm p", "n")
     )
     ordered = sorted(comparisons, key=lambda pair: (pair.p_holm is None, pair.p_holm or 0.0))
@@ -121,13 +124,13 @@ def print_comparison(
         name = f"{one_line(pair.a, 60)} - {one_line(pair.b, 60)}"
         figures = (points(pair.difference), point_bounds(pair.ci_low, pair.ci_high))
         tests = (p_value(pair.p), p_value(pair.p_holm), f"{pair.n:,}")
-        pairs.add_row(*_texts(console, (name, *figures, *tests)))
+        pairs.add_row(*styled(console, (name, *figures, *tests)))
     console.print(pairs)
     if len(ordered) > MAX_ROWS:
-        _say(console, f"{len(ordered) - MAX_ROWS:,} more pairs are in the report")
+        say_line(console, f"{len(ordered) - MAX_ROWS:,} more pairs are in the report")
 
 
-class _Bar:
+class Bar:
     """Draws an interval as a line of characters, with a mark for chance."""
 
     def __init__(self, console: Console, width: int = 20) -> None:
@@ -142,6 +145,7 @@ class _Bar:
     def __call__(
         self, value: float | None, low: float | None, high: float | None, chance: float | None
     ) -> str:
+        """Draw one interval; empty where there is no value."""
         dot, line, mark, ground = self._marks
         cells = [ground] * self._width
         if low is not None and high is not None:
@@ -163,17 +167,18 @@ _Line = tuple[str, float | None, float | None, float | None, int, float | None]
 def _accuracy_table(console: Console, title: str, rows: Sequence[_Line]) -> None:
     if not rows:
         return
-    bar = _Bar(console)
-    table = _table(title, ("", "accuracy", "95 % CI", bar.title, "n"))
+    bar = Bar(console)
+    table = make_table(title, ("", "accuracy", "95 % CI", bar.title, "n"))
     for label, value, low, high, n, chance in rows[:MAX_ROWS]:
         cells = (one_line(label, 60), percent(value), bounds(low, high))
-        table.add_row(*_texts(console, (*cells, bar(value, low, high, chance), f"{n:,}")))
+        table.add_row(*styled(console, (*cells, bar(value, low, high, chance), f"{n:,}")))
     console.print(table)
     if len(rows) > MAX_ROWS:
-        _say(console, f"{len(rows) - MAX_ROWS:,} more rows are in the report")
+        say_line(console, f"{len(rows) - MAX_ROWS:,} more rows are in the report")
 
 
-def _table(title: str, headers: Sequence[str]) -> Table:
+def make_table(title: str, headers: Sequence[str]) -> Table:
+    """Return an empty table in the house form, figures on the right."""
     table = Table(title=Text(title), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for index, header in enumerate(headers):
         numeric = header in {"accuracy", "95 % CI", "n", "points", "p", "Holm p"}
@@ -188,18 +193,20 @@ def _table(title: str, headers: Sequence[str]) -> Table:
 
 
 def _say_findings(console: Console, verdict: Finding, others: Iterable[Finding]) -> None:
-    _say(console, verdict.text, _TONES.get(verdict.tone, "bold"))
+    say_line(console, verdict.text, TONES.get(verdict.tone, "bold"))
     for finding in others:
         mark = "!" if finding.tone == "warning" else "-"
-        _say(console, f"{mark} {finding.text}", _TONES.get(finding.tone, ""))
+        say_line(console, f"{mark} {finding.text}", TONES.get(finding.tone, ""))
 
 
-def _say(console: Console, text: str, style: str = "") -> None:
+def say_line(console: Console, text: str, style: str = "") -> None:
+    """Print a line, its text as it is."""
     # Text objects, never markup: names from data may hold square brackets.
     console.print(Text(_safe(console, text), style=style), highlight=False)
 
 
-def _texts(console: Console, cells: Iterable[str]) -> list[Text]:
+def styled(console: Console, cells: Iterable[str]) -> list[Text]:
+    """Return cells as text without markup, in what the terminal can show."""
     return [Text(_safe(console, cell)) for cell in cells]
 
 

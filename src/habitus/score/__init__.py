@@ -6,16 +6,13 @@ in the order of the rows, and a killed run that is resumed writes the same bytes
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Protocol
 
-from habitus import __version__
 from habitus.errors import InputError, RunError
 from habitus.progress import progress
 from habitus.score.record import (
@@ -30,7 +27,7 @@ from habitus.score.responses import response_scorer
 from habitus.score.rows import OWN_KEYS, Outcome, Prepared, finish, prepare, request
 from habitus.score.source import Chunk, RowFile, Start, open_rows
 from habitus.scorers import ScorerOptions, resolve
-from habitus.store import hold, refuse_changes
+from habitus.store import hold, refuse_changes, versions
 from habitus.types import ScorerSpec
 
 __all__ = [
@@ -176,7 +173,7 @@ def score_file(
             chunk=plan.chunk,
             keep=plan.keep,
             input=plan.file.name,
-            versions={"habitus": __version__, "python": platform.python_version()} | _versions(),
+            versions=versions(LIBRARIES),
         )
         with hold(plan.out.with_name(f".{plan.out.name}.lock"), plan.out):
             old = _existing(plan, new, rows, say)
@@ -210,14 +207,6 @@ def _refuse_existing(plan: ScorePlan) -> None:
         raise RunError(f"{plan.out} exists and has no {record.name}; name another --out")
     if record.exists() and not plan.resume:
         raise RunError(f"{plan.out} holds scores; add --resume to go on, or name another --out")
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for name in LIBRARIES:
-        with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
 
 
 def _existing(plan: ScorePlan, new: ScoreRecord, rows: RowFile, say: Say) -> ScoreRecord | None:

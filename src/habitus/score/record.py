@@ -19,7 +19,7 @@ from pydantic import Field, ValidationError
 
 from habitus.errors import RunError
 from habitus.score.source import EMPTY_SHA256, Chunk, Start
-from habitus.store import os_errors, write_atomic
+from habitus.store import append_whole, os_errors, write_atomic
 from habitus.types import Frozen, ScorerSpec
 
 SYNC_SECONDS = 1.0
@@ -158,14 +158,7 @@ class ScoreLog:
             RunError: When they cannot be written. What was there before is still whole.
         """
         kept = f"; {self._at.rows:,} rows are kept: make room and run again with --resume"
-        with os_errors(self.path, kept):
-            try:
-                rest = memoryview(lines)
-                while rest:
-                    rest = rest[self._file.write(rest) :]
-            except OSError:
-                os.truncate(self.path, self._at.scores_bytes)  # no torn line stays
-                raise
+        append_whole(self._file, self.path, self._at.scores_bytes, lines, kept)
         rows = lines.count(b"\n")
         if rows < chunk.rows:  # scores to look at; a resumed run makes them again
             self._loose = rows

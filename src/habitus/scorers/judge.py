@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from habitus.clients.engine import Engine, Reply, Request
-from habitus.errors import HabitusError, ModelError
+from habitus.clients.engine import Engine, Reply, Request, answers
+from habitus.errors import ModelError
 from habitus.prompts import Prompt, PromptSet
 from habitus.scorers import ScorerOptions, engines
 from habitus.scorers.base import ItemFailureError, conclude
@@ -34,7 +34,6 @@ from habitus.types import (
     Judgement,
     Parameter,
     ScorerSpec,
-    Status,
     candidate_order,
 )
 
@@ -137,25 +136,13 @@ class Judge:
         if not requests:
             return
         start = time.perf_counter()
-        replies = self._execute(requests)
+        replies = answers(self.engine, requests)
         each = (time.perf_counter() - start) / len(requests)
         for flight in flights:
             asked = len(flight.requests)
             flight.seconds += each * asked
             flight.go_on(replies[:asked])
             replies = replies[asked:]
-
-    def _execute(self, requests: Sequence[Request]) -> list[Reply]:
-        try:
-            replies = self.engine.execute(requests)
-            if len(replies) == len(requests):
-                return replies
-            message = f"the engine gave {len(replies)} replies to {len(requests)} requests"
-        except HabitusError:
-            raise
-        except Exception as error:  # noqa: BLE001 - these items fail; others may go well
-            message = f"{type(error).__name__}: {error}"[:500]
-        return [Reply(status=Status.ERROR, error=message) for _ in requests]
 
     def _judge_one(self, item: Item, seed: int) -> Program[Mapping[str, Any]]:
         """Take an item's looks and return the judgement's fields."""
