@@ -60,7 +60,8 @@ def same(a: str | None, b: str | None) -> bool:
 
 def code(language: Language) -> str:
     """Return the base language of one of lingua's."""
-    return language.iso_code_639_1.name.lower()
+    name: str = language.iso_code_639_1.name
+    return name.lower()
 
 
 @cache
