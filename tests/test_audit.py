@@ -11,6 +11,10 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("sklearn")
+pytest.importorskip("lingua")
+pytest.importorskip("babel")
+
 import habitus.audit
 from habitus.audit import Audit, audit, siblings, write_json
 from habitus.audit.doors import items_needed

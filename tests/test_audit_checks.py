@@ -7,6 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+pytest.importorskip("sklearn")
+pytest.importorskip("lingua")
+pytest.importorskip("babel")
+
 from habitus.audit import card, checks, duplicates
 from habitus.audit.checks import excerpt
 from habitus.audit.duplicates import fold_groups, near_duplicates

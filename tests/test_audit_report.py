@@ -10,6 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+pytest.importorskip("sklearn")
+pytest.importorskip("lingua")
+pytest.importorskip("babel")
 from rich.console import Console
 
 import habitus.audit

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+pytest.importorskip("sklearn")
+
 from habitus.build.items import order_of
 from habitus.data import load
 from habitus.errors import HabitusError, RunError

@@ -82,6 +82,7 @@ def test_lingua_tells_languages_apart():
     assert lingua.recognise(german) == "de"
 
 
+@pytest.mark.skipif(not importlib.util.find_spec("sklearn"), reason="needs scikit-learn")
 def test_ngrams_compare_wording():
     embedder = make_embedder("tfidf", EmbedderOptions())
     facts = ["Guests take off shoes.", "Guests bring flowers.", "玄関で靴を脱ぐ。"]

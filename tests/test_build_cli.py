@@ -4,6 +4,8 @@ import contextlib
 import json
 
 import pytest
+
+pytest.importorskip("sklearn")
 from click.testing import CliRunner
 
 from habitus.build.checks import find_languages
