@@ -163,6 +163,58 @@ class Item(Frozen):
         return len(set(self.best_ids)) / len(self.candidates)
 
 
+class PreferencePair(Frozen):
+    """One preference of one person or one country between two responses (papers: SCPO, data)."""
+
+    id: Annotated[str, Field(min_length=1)]
+    """Unique within its set."""
+    item_id: str
+    """The question or conversation that the pair comes from."""
+    prompt: Annotated[tuple[Message, ...], Field(min_length=1)]
+    """The conversation that the responses answer."""
+    chosen: str
+    """The preferred response."""
+    rejected: str
+    """The other response."""
+    weight: Annotated[FiniteFloat, Field(gt=0)] = 1.0
+    """How much the pair counts in training, before any weight that a method adds."""
+    margin: FiniteFloat | None = None
+    """By how much it was preferred: a difference of answer shares (0 to 1) or of ratings."""
+    country: str | None = None
+    """Country by its English short name."""
+    culture: str | None = None
+    """A cultural group, where the source names one."""
+    language: str | None = None
+    """BCP 47 tag of the responses."""
+    domain: str | None = None
+    """What the pair is about, as in `Item`."""
+    annotator: str | None = None
+    """Pseudonym of the person; None where the preference is a country's."""
+    group: str
+    """What must not be torn apart by a split, and what intervals are clustered by: the person, or
+    the question."""
+    split: Literal["train", "test"] | None = None
+    """The part that the pair belongs to."""
+    fold: Annotated[int, Field(ge=0)] | None = None
+    """Fold of the cross-validation; all pairs of a group share it."""
+    source: str | None = None
+    """The data set."""
+    licence: str | None = None
+    """Licence of the text, as an SPDX identifier where there is one."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.chosen == self.rejected:
+            raise ValueError("chosen and rejected are the same text")
+        return self
+
+    @cached_property
+    def content_digest(self) -> str:
+        """Digest of what a reward model can see."""
+        turns = [[message.role, message.content] for message in self.prompt]
+        return digest([turns, self.chosen, self.rejected])
+
+
 class ScorerSpec(Frozen):
     """What produced a score, completely enough to produce it again."""
 

@@ -1,0 +1,1 @@
+"""Preference pairs with country and annotator, from public data (papers: SCPO)."""
