@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 GOING_ON = ("run", "resume", "retry_failed")
 """Parameters that only say where to write and how to go on."""
+DEFAULT_BENCHMARK = "carb-open:cues"
+"""Edits of carb-open's dev and train items that come with the package."""
 RUN_PATH = click.Path(path_type=Path)
 
 
@@ -26,7 +28,8 @@ RUN_PATH = click.Path(path_type=Path)
 @click.option(
     "--benchmark",
     metavar="NAME|PATH",
-    help="A benchmark with edited items, such as one of habitus perturb; needed with a MODEL.",
+    help="A benchmark with edited items, such as one of habitus perturb."
+    f"  [default: {DEFAULT_BENCHMARK}]",
 )
 @click.option(
     "--out",
@@ -88,11 +91,7 @@ def diagnose(
         from habitus.evaluate import benchmark_notes
         from habitus.scorers import resolve
 
-        if benchmark is None:
-            raise InputError(
-                f"{model}: on which edits? give --benchmark FILE; habitus perturb makes one"
-            )
-        loaded = load(benchmark, seed=seed)
+        loaded = load(benchmark or DEFAULT_BENCHMARK, seed=seed)
         for note in benchmark_notes(loaded):
             say(f"note: {note}")
         prepare(loaded, limit=limit, seed=seed)  # what is wrong is found before a model is loaded
