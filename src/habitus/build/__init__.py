@@ -206,9 +206,10 @@ def build(
     """
     _check(plan)
     references = read_references(plan.references, plan.mismatch)
-    speaks = (languages or find_languages)(sorted({one.language for one in references.pool}))
-    if speaks is not None:  # again, now that the languages are known
-        references = read_references(plan.references, plan.mismatch, speaks.recognise)
+    make = languages or find_languages
+    known = make(sorted({one.language for one in references.pool}))
+    if known is not None:  # again, now that the languages are known
+        references = read_references(plan.references, plan.mismatch, known.recognise)
     made = targets(
         references,
         culture=plan.culture,
@@ -216,6 +217,7 @@ def build(
         limit=plan.limit,
         seed=plan.seed,
     )
+    speaks = make(_written(made))
     _refuse_existing(plan)
     begin = start or (lambda name: start_writer(plan, name, say))
     with ExitStack() as stack:
@@ -244,6 +246,17 @@ def _check(plan: BuildPlan) -> None:
     for option, cosine in (("near", plan.near), ("margin", plan.margin)):
         if cosine is not None and not -1 <= cosine <= 1:
             raise InputError(f"--{option} {cosine:g}: a cosine is between -1 and 1")
+
+
+def _written(made: Sequence[Target]) -> list[str]:
+    """Return the languages that a writer is asked for or reads notes in.
+
+    Not those of all mismatched references: one Malay fact among them would make lingua take half of
+    the Indonesian texts for Malay.
+    """
+    asked = {target.reference.language for target in made}
+    notes = {one.text_language for target in made for one in (target.reference, *target.wrong)}
+    return sorted(asked | {tag for tag in notes if tag})
 
 
 def _refuse_existing(plan: BuildPlan) -> None:

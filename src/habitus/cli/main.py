@@ -17,6 +17,7 @@ from habitus.cli.build import build
 from habitus.cli.console import out, say
 from habitus.cli.diagnose import diagnose
 from habitus.cli.options import COUNT, GroupedCommand, command_line, scorer_options
+from habitus.cli.pairs import pairs
 from habitus.cli.perturb import perturb
 from habitus.cli.score import score
 from habitus.errors import HabitusError, InputError
@@ -149,7 +150,7 @@ def models() -> None:
     out.print(table)
 
 
-for command in (audit, benchmarks, build, diagnose, perturb, score):
+for command in (audit, benchmarks, build, diagnose, perturb, pairs, score):
     app.add_command(command)
 
 

@@ -47,8 +47,8 @@ def read(source: Source) -> Iterator[tuple[Item, Place]]:
     """
     seen: set[str] = set()
     for row in source.rows():
-        question, surveys = _surveys(row)
-        options = [_text(row, option) for option in _list(row, "options")]
+        question, surveys = surveys_of(row)
+        options = [option_text(row, option) for option in list_of(row, "options")]
         for name, shares in surveys.items():
             item = survey_item(
                 source,
@@ -56,7 +56,7 @@ def read(source: Source) -> Iterator[tuple[Item, Place]]:
                 label=name,
                 question=question,
                 options=options,
-                shares=_shares(row, shares),
+                shares=shares_of(row, shares),
                 publisher=_SURVEYS.get(label(row, "source") or "", _EITHER),
                 source="globalopinionqa",
                 licence=LICENCE,
@@ -65,7 +65,7 @@ def read(source: Source) -> Iterator[tuple[Item, Place]]:
                 yield item, row.place
 
 
-def _surveys(row: Row) -> tuple[str, dict[str, Any]]:
+def surveys_of(row: Row) -> tuple[str, dict[str, Any]]:
     """Return a row's question, and the shares by country."""
     if "selections" in row.values:
         require(row, HUB, "globalopinionqa")
@@ -92,14 +92,14 @@ def _surveys(row: Row) -> tuple[str, dict[str, Any]]:
     return found[1] if found else question, surveys
 
 
-def _list(row: Row, column: str) -> list[Any]:
+def list_of(row: Row, column: str) -> list[Any]:
     value = literal(row, column)
     if not isinstance(value, list):
         raise row.error(f"column {column} must be an array, found {kind_of(value)}")
     return value
 
 
-def _shares(row: Row, value: Any) -> list[float]:
+def shares_of(row: Row, value: Any) -> list[float]:
     if not isinstance(value, list) or any(
         isinstance(share, bool) or not isinstance(share, int | float) for share in value
     ):
@@ -107,7 +107,7 @@ def _shares(row: Row, value: Any) -> list[float]:
     return [float(share) for share in value]
 
 
-def _text(row: Row, option: Any) -> str:
+def option_text(row: Row, option: Any) -> str:
     """Return an option as text; points of a scale are published as 1.0, 2.0, ..."""
     if isinstance(option, float) and option.is_integer():
         return str(int(option))
