@@ -77,6 +77,8 @@ EVERYTHING = {
     "trust_remote_code": True,
     "allow_new_head": True,
     "compile": True,
+    "countries": "Chile=0.7,Israel=0.3",
+    "steer_by": "weights",
 }
 
 

@@ -20,6 +20,9 @@ from habitus.cli.options import COUNT, GroupedCommand, command_line, scorer_opti
 from habitus.cli.pairs import pairs
 from habitus.cli.perturb import perturb
 from habitus.cli.score import score
+from habitus.cli.scpo_report import scpo_report
+from habitus.cli.train import train
+from habitus.cli.train_locals import train_locals
 from habitus.errors import HabitusError, InputError
 
 GOING_ON = ("run", "resume", "retry_failed")
@@ -150,7 +153,8 @@ def models() -> None:
     out.print(table)
 
 
-for command in (audit, benchmarks, build, diagnose, perturb, pairs, score):
+train.add_command(train_locals, "locals")
+for command in (audit, benchmarks, build, diagnose, pairs, perturb, score, scpo_report, train):
     app.add_command(command)
 
 

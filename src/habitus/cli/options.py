@@ -158,6 +158,18 @@ SECTIONS: dict[str, tuple[tuple[str, dict[str, Any]], ...]] = {
             "Sum (default) or mean of an implicit reward over the response's tokens.",
         ),
     ),
+    "Options of steered mixtures": (
+        _text(
+            "--countries",
+            "A=0.7,B=0.3",
+            "Countries of a steer: mixture and their shares, which are normalised to sum 1.",
+        ),
+        _choice(
+            "--steer-by",
+            ("scores", "weights"),
+            "Mix the countries' scores (default) or their models' weights.",
+        ),
+    ),
 }
 """Heading to options. Each is named after a field of `ScorerOptions`; not given, it is None."""
 

@@ -93,6 +93,11 @@ def surveys_of(row: Row) -> tuple[str, dict[str, Any]]:
 
 
 def list_of(row: Row, column: str) -> list[Any]:
+    """Return a column that must hold a list, also one written as Python text.
+
+    Raises:
+        InputError: When it holds something else.
+    """
     value = literal(row, column)
     if not isinstance(value, list):
         raise row.error(f"column {column} must be an array, found {kind_of(value)}")
@@ -100,6 +105,11 @@ def list_of(row: Row, column: str) -> list[Any]:
 
 
 def shares_of(row: Row, value: Any) -> list[float]:
+    """Return a country's answer shares as numbers.
+
+    Raises:
+        InputError: When they are no list of numbers.
+    """
     if not isinstance(value, list) or any(
         isinstance(share, bool) or not isinstance(share, int | float) for share in value
     ):

@@ -18,6 +18,7 @@ KINDS = Registry(
         "embedded": "habitus.scorers.embedded:create",
         "ensemble": "habitus.scorers.ensemble:create",
         "judge": "habitus.scorers.judge:create",
+        "steer": "habitus.scorers.steer:create",
     },
     group="habitus.scorers",
 )
@@ -92,6 +93,10 @@ class ScorerOptions:
     """Run code that comes with the model; off unless asked for."""
     allow_new_head: bool | None = None
     """Score with a head that is not in the checkpoint; refused unless asked for."""
+    countries: str | None = None
+    """Countries and shares of a steered mixture, such as "Chile=0.7,Israel=0.3"."""
+    steer_by: str | None = None
+    """What a steered mixture mixes: "scores" (default) or "weights"."""
     say: Callable[[str], None] = field(default=lambda line: None, compare=False)
     """Called with lines for the user, such as the start of a download."""
 

@@ -7,6 +7,7 @@ kind of model, and `habitus.scorers.adapters` for the kinds.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from habitus.clients.compiling import compile_layers
 from habitus.clients.encode import ChatEncoder, Encoder, Length, PairEncoder, length_limit
 from habitus.errors import InputError
 from habitus.scorers import ScorerOptions
-from habitus.scorers.adapters import Asked, RemoteScore, load_reward_model
+from habitus.scorers.adapters import Asked, RemoteScore, RewardModel, load_reward_model
 from habitus.scorers.base import refuse_options
 from habitus.scorers.batching import BatchedScorer, ConversationScorer, Scored
 from habitus.scorers.runner import Runner
@@ -92,6 +93,59 @@ def create(model: str, options: ScorerOptions | None = None) -> ConversationScor
         MissingExtraError: When torch or transformers is not installed.
     """
     options = options or ScorerOptions()
+    opened = open_checkpoint(model, options)
+    loaded, tokenizer = opened.model, opened.tokenizer
+    trust = bool(options.trust_remote_code)
+    about: dict[str, Parameter] = {"adapter": loaded.adapter, **loaded.parameters}
+    about |= model_parameters(loaded.model, opened.placement, trust)
+    if isinstance(loaded, RemoteScore):
+        refused = {"context", "truncate", "template", "no_system", "label", "batch_tokens"}
+        refuse_options("remote-score", options, {*ALLOWED} - refused)
+        return RemoteScorer(make_spec("classifier", opened.checkpoint, about), loaded, tokenizer)
+    encoder = make_encoder(opened, options)
+    about |= encoder.parameters
+    runner = Runner(
+        loaded.rewards,
+        opened.placement.device,
+        budget=options.batch_tokens,
+        padded=loaded.padded,
+        pad_id=tokenizer.pad_token_id or 0,
+        vocabulary=loaded.model.get_input_embeddings().num_embeddings,
+        say=options.say,
+    )
+    about |= compiled(options, runner, [loaded.model])
+    spec = make_spec("classifier", opened.checkpoint, about)
+    return TextScorer(spec, encoder, runner, options.say)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A classifier in memory, with what is needed to make token ids for it."""
+
+    checkpoint: hf.Checkpoint
+    """The checkpoint."""
+    placement: hf.Placement
+    """Device and number format."""
+    tokenizer: Any
+    """Its tokenizer."""
+    template: str | None
+    """The user's chat template; None is the tokenizer's own."""
+    model: RewardModel
+    """The loaded model with its way of reading the reward."""
+
+
+def open_checkpoint(model: str, options: ScorerOptions) -> Opened:
+    """Load a classifier, for scoring or for training.
+
+    Args:
+        model: A folder, or an id on the Hugging Face Hub.
+        options: The options in `ALLOWED` apply.
+
+    Raises:
+        InputError: When an option is wrong or missing.
+        ModelError: When the model cannot be had, or is not what it should be.
+        MissingExtraError: When torch or transformers is not installed.
+    """
     check_options("classifier", model, options, ALLOWED)
     hf.require("a classifier reward model")
     trust = bool(options.trust_remote_code)
@@ -107,32 +161,23 @@ def create(model: str, options: ScorerOptions | None = None) -> ConversationScor
         trust_remote_code=trust,
         has_template=bool(template or tokenizer.chat_template),
     )
-    loaded = load_reward_model(asked)
-    about: dict[str, Parameter] = {"adapter": loaded.adapter, **loaded.parameters}
-    if isinstance(loaded, RemoteScore):
-        refused = {"context", "truncate", "template", "no_system", "label", "batch_tokens"}
-        refuse_options("remote-score", options, {*ALLOWED} - refused)
-        about |= model_parameters(loaded.model, placement, trust)
-        return RemoteScorer(make_spec("classifier", checkpoint, about), loaded, tokenizer)
-    limit = length_limit(loaded.model.config, tokenizer, options.context)
+    return Opened(checkpoint, placement, tokenizer, template, load_reward_model(asked))
+
+
+def make_encoder(opened: Opened, options: ScorerOptions) -> Encoder:
+    """Return what makes token ids for a classifier: the same for scoring and for training.
+
+    Raises:
+        InputError: When `context` is above the model's limit, or the template is of no use.
+    """
+    limit = length_limit(opened.model.model.config, opened.tokenizer, options.context)
     length = Length(limit, options.truncate)
-    encoder: Encoder = PairEncoder(tokenizer, length)
-    if not loaded.pairs:
-        encoder = ChatEncoder(
-            tokenizer, ChatTemplate(tokenizer, template, options.no_system, model), length
-        )
-    about |= encoder.parameters | model_parameters(loaded.model, placement, trust)
-    runner = Runner(
-        loaded.rewards,
-        placement.device,
-        budget=options.batch_tokens,
-        padded=loaded.padded,
-        pad_id=tokenizer.pad_token_id or 0,
-        vocabulary=loaded.model.get_input_embeddings().num_embeddings,
-        say=options.say,
+    if opened.model.pairs:
+        return PairEncoder(opened.tokenizer, length)
+    template = ChatTemplate(
+        opened.tokenizer, opened.template, options.no_system, opened.checkpoint.name
     )
-    about |= compiled(options, runner, [loaded.model])
-    return TextScorer(make_spec("classifier", checkpoint, about), encoder, runner, options.say)
+    return ChatEncoder(opened.tokenizer, template, length)
 
 
 def compiled(options: ScorerOptions, runner: Runner, models: Sequence[Any]) -> dict[str, Parameter]:

@@ -1,0 +1,111 @@
+"""All figures of a study of country reward models, computed once for terminal, page and file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
+
+from habitus.errors import UnknownNameError
+from habitus.metrics.bootstrap import RESAMPLES
+from habitus.metrics.preferences import Accuracy, accuracy
+from habitus.metrics.preferences_data import (
+    Benchmark,
+    Curve,
+    Efficiency,
+    Kept,
+    Weights,
+    benchmarks,
+    curves,
+    efficiency,
+    kept_shares,
+    weights,
+)
+from habitus.metrics.preferences_read import Study
+from habitus.metrics.preferences_steering import Steering, steering
+
+PARTS = 7
+"""Parts that the figures are computed in."""
+
+Part = TypeVar("Part")
+
+
+@dataclass(frozen=True)
+class StudyFigures:
+    """Everything that a report of a study shows."""
+
+    variant: str
+    """The variant that the verdict and the matrix are about."""
+    accuracy: Accuracy
+    """Accuracy in two layers, tests, seeds."""
+    steering: Steering
+    """Country by country."""
+    efficiency: Efficiency
+    """Accuracy against share of the data."""
+    kept: tuple[Kept, ...]
+    """Kept share by tau."""
+    weights: tuple[Weights, ...]
+    """Weights of the kept pairs."""
+    curves: tuple[Curve, ...]
+    """Loss over training."""
+    benchmarks: tuple[Benchmark, ...]
+    """Benchmarks before and after."""
+    seed: int
+    """Seed of the resampling."""
+
+
+def summarise_study(
+    study: Study,
+    variant: str | None = None,
+    seed: int = 0,
+    resamples: int = RESAMPLES,
+    advance: Callable[[int], None] = lambda parts: None,
+) -> StudyFigures:
+    """Compute all figures of a study.
+
+    Args:
+        study: The study.
+        variant: The variant in focus; None is "scpo", or the last of the study's.
+        seed: Seed of the resampling.
+        resamples: Number of bootstrap replicates.
+        advance: Called with 1 after each of `PARTS` parts.
+
+    Raises:
+        InputError: When the study has no such variant, or a file is broken.
+    """
+    last = study.variants[-1] if study.variants else "scpo"
+    default = "scpo" if "scpo" in study.variants else last
+    chosen = variant or default
+    if chosen not in study.variants:
+        raise UnknownNameError("variant", chosen, study.variants)
+
+    def done(part: Part) -> Part:
+        advance(1)
+        return part
+
+    return StudyFigures(
+        variant=chosen,
+        accuracy=done(accuracy(study, seed, resamples)),
+        steering=done(steering(study, chosen, seed, resamples)),
+        efficiency=done(efficiency(study, seed, resamples)),
+        kept=done(kept_shares(study)),
+        weights=done(weights(study)),
+        curves=done(curves(study)),
+        benchmarks=done(benchmarks(study)),
+        seed=seed,
+    )
+
+
+def plain(value: Any) -> Any:
+    """Return figures as values that JSON can hold."""
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: plain(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, dict):
+        return {str(key): plain(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(part) for part in value]
+    return value

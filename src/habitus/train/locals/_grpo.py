@@ -1,0 +1,91 @@
+"""All that Think-as-Locals takes from the insides of TRL's GRPOTrainer, in one place.
+
+`tests/test_locals_grpo.py` says what must hold; TRL is pinned to one minor version.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+# Without types on purpose: the checks are then the same whether the extra is installed or not.
+_transformers: Any = import_module("transformers")
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # TRL and what it imports warn at import
+    _trl: Any = import_module("trl")
+    _trl_grpo: Any = import_module("trl.trainer.grpo_trainer")
+
+GRPOConfig = _trl.GRPOConfig
+"""Arguments of the trainer."""
+TrainerCallback: Any = _transformers.TrainerCallback
+"""Base of what is told of each step."""
+_Trainer: Any = _trl.GRPOTrainer
+
+
+class IdsGRPOTrainer(_Trainer):  # type: ignore[misc]
+    """TRL's trainer on prompts that are token ids already, with a reference made from memory."""
+
+    beta: Any
+    ref_model: Any
+
+    def __init__(
+        self, *args: Any, prompt_ids: Mapping[str, Sequence[int]], beta: float, **kwargs: Any
+    ) -> None:
+        """Make the trainer, and print nothing.
+
+        Args:
+            *args: As of TRL.
+            prompt_ids: Token ids of each prompt by its name; the data set holds the names.
+            beta: Weight of the KL penalty. The arguments of TRL must have the same where an
+                adapter is trained, and 0 where all weights are: TRL would load the reference from
+                the path in the model's configuration, whatever weights the model has.
+            **kwargs: As of TRL.
+        """
+        self._prompt_ids = prompt_ids
+        self.seconds_generating = 0.0
+        """Seconds spent on writing since it was last set to 0."""
+        super().__init__(*args, **kwargs)
+        if beta and not self.beta:
+            reference = copy.deepcopy(self.model).requires_grad_(False).eval()
+            self.ref_model = self.accelerator.prepare_model(reference, evaluation_mode=True)
+            self.beta = beta
+        self.remove_callback(_transformers.PrinterCallback)
+
+    def _tokenize_prompts(self, prompts: list[str]) -> tuple[list[list[int]], None, dict[str, Any]]:
+        # The template was applied by the judge's own encoder; TRL's would encode data as control.
+        return [list(self._prompt_ids[name]) for name in prompts], None, {}
+
+    def _generate_single_turn(self, *args: Any, **kwargs: Any) -> Any:
+        begin = time.perf_counter()
+        try:
+            return super()._generate_single_turn(*args, **kwargs)
+        finally:
+            self.seconds_generating += time.perf_counter() - begin
+
+    @contextmanager
+    def as_reference(self) -> Iterator[Any]:
+        """Give the model of the reference policy: another one, or this one with its adapter off."""
+        if self.ref_model is not None:
+            yield self.accelerator.unwrap_model(self.ref_model)
+            return
+        model = self.accelerator.unwrap_model(self.model)
+        known = "ref" if "ref" in model.peft_config else None
+        with _trl_grpo.use_adapter(model, adapter_name=known):
+            yield model
+
+    @property
+    def sharded(self) -> bool:
+        """Whether no process has the whole model."""
+        return bool(self.is_fsdp_enabled or self.is_deepspeed_enabled)
+
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        """Write no card: checkpoints are not for publishing."""

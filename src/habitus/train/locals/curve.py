@@ -1,0 +1,37 @@
+"""Lines of what a training writes as it goes: a curve, and samples."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+
+def keep_steps(path: Path, step: int, write: bool) -> list[dict[str, Any]]:
+    """Return the lines of a JSONL file up to a step, and drop the later and torn ones."""
+    kept: list[dict[str, Any]] = []
+    for text in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+        try:
+            line = json.loads(text)
+        except ValueError:
+            continue  # torn by a kill
+        if line["step"] <= step:
+            kept.append(line)
+    if write and path.exists():
+        path.write_text("", encoding="utf-8")
+        append_lines(path, kept)
+    return kept
+
+
+def append_lines(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
+    """Append lines to a JSONL file."""
+    with path.open("a", encoding="utf-8") as file:
+        for line in lines:
+            file.write(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def finite(value: Any) -> float | None:
+    """Return a number with 6 digits; None where it is none."""
+    return float(f"{value:.6g}") if value is not None and math.isfinite(value) else None

@@ -1,0 +1,220 @@
+"""The judge that is trained: a causal language model, all of it or an adapter on it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from habitus.clients import hf, weights
+from habitus.clients.causal_lm import load
+from habitus.clients.encode import length_limit
+from habitus.clients.prompt_encoder import PromptEncoder
+from habitus.clients.transformers_engine import DEFAULT_CONTEXT, TransformersEngine
+from habitus.errors import InputError
+from habitus.scorers import ScorerOptions
+from habitus.train import base
+from habitus.types import Parameter
+
+PRECISIONS = ("fp32", "bf16")
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """How the model is loaded, and how it computes."""
+
+    revision: str | None = None
+    """Revision on the Hugging Face Hub."""
+    context: int | None = None
+    """Most tokens of a prompt with its answer; None is the model's own."""
+    device: str | None = None
+    """Such as "cpu"; None is the best there is."""
+    precision: str | None = None
+    """"bf16" computes under autocast, weights stay float32; None is that on a GPU, fp32 on a CPU."""
+    threads: int | None = None
+    """CPU threads; None leaves torch's choice."""
+    lora: int | None = 16
+    """Rank of a LoRA adapter on all linear layers; None trains all weights."""
+    batch_tokens: int | None = None
+    """Tokens of a batch when scoring; None is the device's default."""
+    say: Callable[[str], None] = field(default=lambda line: None, compare=False)
+    """Called with lines for the user."""
+
+
+class Policy:
+    """A model in memory with its encoder; `trained` is what is trained."""
+
+    def __init__(self, name: str, options: ModelOptions, merged: Path) -> None:
+        """Load a model.
+
+        Args:
+            name: A folder, an id on the Hugging Face Hub, or a known model.
+            options: How.
+            merged: Where the weights go when the model is an adapter itself, merged into its base:
+                a new adapter needs a base that can be found again.
+
+        Raises:
+            HabitusError: When it cannot be had, or an extra is missing.
+        """
+        base.require()
+        if options.precision not in (None, *PRECISIONS):
+            raise InputError(f"--precision {options.precision}: one of {', '.join(PRECISIONS)}")
+        self.options = options
+        folder = str(base._dequantised(name, options.say))
+        if name not in weights.KNOWN:
+            folder = _plain(folder, options, merged)
+        loaded = load(folder, _load_options(options))
+        self.model = loaded.model
+        """The transformers model, which holds the layers of an adapter too."""
+        self.tokenizer = loaded.tokenizer
+        self.name = name
+        self.folder = folder
+        """What the base is found by."""
+        self.revision = loaded.revision
+        """`sha256:...` of the files, or the commit on the Hub."""
+        limit = length_limit(self.model.config, self.tokenizer, options.context)
+        self.encoder = PromptEncoder(self.tokenizer, context=limit or DEFAULT_CONTEXT)
+        self.trained: Any = self.model
+        """The model itself, or the adapter around it."""
+        self.stops = self._settle_generation()
+        """Ids that end a text."""
+
+    def _settle_generation(self) -> frozenset[int]:
+        from transformers import GenerationConfig
+
+        own = self.model.generation_config
+        named = own.eos_token_id if own else None
+        found = {*(named if isinstance(named, list) else [named]), *self.encoder.ends()}
+        stops = frozenset(stop for stop in found if stop is not None)
+        # sampling settings of its own, such as a repetition penalty, would creep into every text
+        self.model.generation_config = GenerationConfig(eos_token_id=sorted(stops) or None)  # type: ignore[no-untyped-call]
+        return stops
+
+    @property
+    def device(self) -> Any:
+        """Where the model is."""
+        return self.model.device
+
+    @property
+    def bf16(self) -> bool:
+        """Whether it computes in bfloat16."""
+        precision = self.options.precision
+        return precision == "bf16" or (precision is None and self.device.type != "cpu")
+
+    def autocast(self) -> Any:
+        """Return the context in which it computes."""
+        import torch
+
+        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.bf16)
+
+    def about(self) -> dict[str, Parameter]:
+        """Return what can change a result, for the record."""
+        return {
+            "model": self.name,
+            "revision": self.revision,
+            "lora": self.options.lora,
+            "precision": "bf16" if self.bf16 else "fp32",
+            **self.encoder.parameters,
+        }
+
+    def start(self, seed: int, adapter: Path | None = None) -> None:
+        """Put a new adapter on the model, or one that was saved; nothing where all is trained.
+
+        Args:
+            seed: Seed of a new adapter's weights.
+            adapter: Folder of an adapter to go on from.
+        """
+        import torch
+
+        if self.options.lora is None:
+            return
+        import peft
+
+        torch.manual_seed(seed)
+        with peft_warnings():
+            if adapter is not None:
+                self.trained = peft.PeftModel.from_pretrained(
+                    self.model, adapter, is_trainable=True
+                )
+            else:
+                settings = peft.LoraConfig(
+                    task_type="CAUSAL_LM",
+                    r=self.options.lora,
+                    lora_alpha=2 * self.options.lora,
+                    target_modules="all-linear",
+                )
+                self.trained = peft.get_peft_model(self.model, settings)
+        self.trained.peft_config["default"].base_model_name_or_path = self.base_name
+
+    @property
+    def base_name(self) -> str:
+        """What the base is found by from anywhere on this machine."""
+        local = Path(self.folder).expanduser()
+        return str(local.resolve()) if local.is_dir() else self.folder
+
+    def engine(self) -> TransformersEngine:
+        """Return the model, as it is now, as an engine for judges; use it before training goes on."""
+        ends = self.model.generation_config
+        self.model.eval()
+        engine = _AutocastEngine(
+            self.model, self.encoder, name=self.name, batch_tokens=self.options.batch_tokens
+        )
+        engine.context = self.autocast
+        engine._stops = self.stops
+        self.model.generation_config = ends
+        return engine
+
+    def save(self, folder: Path) -> None:
+        """Save so that `judge:FOLDER --engine transformers` loads it."""
+        with hf.quiet(), peft_warnings():
+            if self.options.lora is None:
+                self.model.save_pretrained(folder)
+            else:
+                self.trained.save_pretrained(folder, selected_adapters=["default"])
+            self.tokenizer.save_pretrained(folder)
+
+
+class _AutocastEngine(TransformersEngine):
+    """The engine of judges, under the autocast of training."""
+
+    context: Callable[[], Any] = nullcontext
+
+    def execute(self, requests: Any) -> Any:
+        """Answer requests (see `habitus.clients.engine.Engine`)."""
+        with self.context():
+            return super().execute(requests)
+
+
+def _load_options(options: ModelOptions) -> ScorerOptions:
+    return ScorerOptions(
+        revision=options.revision,
+        device=options.device,
+        threads=options.threads,
+        dtype="float32",
+        context=options.context,
+        say=options.say,
+    )
+
+
+def _plain(name: str, options: ModelOptions, merged: Path) -> str:
+    """Return a model without an adapter: itself, or an adapter merged into its base."""
+    if hf.locate(name, options.revision, options.say).adapter is None:
+        return name
+    if not (merged / "config.json").is_file():
+        options.say(f"{name} is an adapter: its merged weights go to {merged}")
+        loaded = load(name, _load_options(options))
+        with hf.quiet():
+            loaded.tokenizer.save_pretrained(merged)
+            loaded.model.save_pretrained(merged)
+    return str(merged)
+
+
+@contextmanager
+def peft_warnings() -> Iterator[None]:
+    """Leave out PEFT's warning about a name in transformers that is to go (PEFT up to 0.21)."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*is_gradient_checkpointing", FutureWarning)
+        yield

@@ -1,0 +1,212 @@
+"""What is written of each step of reinforcement, and when training is stopped."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from habitus.train.locals._grpo import TrainerCallback
+from habitus.train.locals.collapse import find_collapse
+from habitus.train.locals.curve import append_lines, finite, keep_steps
+from habitus.train.locals.rewards import (
+    RewardSettings,
+    group_statistics,
+)
+
+if TYPE_CHECKING:
+    from habitus.train.locals.reward_function import LocalsReward
+    from habitus.train.locals.trainer import LocalsTrainer
+
+CURVE, SAMPLES = "curve.jsonl", "samples.jsonl"
+
+SHOWN = 8
+"""Completions that are kept of a step."""
+
+
+def step_figures(
+    records: Sequence[Mapping[str, Any]], group: int, settings: RewardSettings
+) -> dict[str, Any]:
+    """Return what the curve says of a step's completions.
+
+    Args:
+        records: The completions, those of a prompt side by side.
+        group: Completions of a prompt.
+        settings: Weights and ranges.
+
+    Returns:
+        Means of rewards over completions with the form (None when there are none), accuracies over
+        all (one without the form is wrong), and the spread within groups. `both_orders` is the
+        chance that one completion of each order are both right, over pairs with both.
+    """
+    valid = [record for record in records if record["verdict"] is not None]
+    right = [float(record["verdict"] == record["right"]) for record in records]
+    groups = group_statistics([float(record["total"]) for record in records], group)
+    shares: dict[str, list[float]] = {}
+    for start in range(0, len(records), group):
+        share = sum(right[start : start + group]) / group
+        shares.setdefault(str(records[start]["pair"]), []).append(share)
+    both = [math.prod(values) for values in shares.values() if len(values) == 2]
+    clipped = [
+        record["r_appr"]
+        for record in valid
+        if not settings.appr_low <= record["r_appr"] <= settings.appr_high
+    ]
+    return {
+        "r_corr": _mean([record["r_corr"] for record in valid]),
+        "r_appr": _mean([record["r_appr"] for record in valid]),
+        "appr_clipped": len(clipped) / len(valid) if valid else None,
+        "total": _mean([record["total"] for record in records]),
+        "accuracy": _mean(right),
+        "both_orders": _mean(both),
+        "p_a": _mean([float(record["verdict"] == "A") for record in valid]),
+        "p_a_model": _mean([record["p_a"] for record in valid]),
+        "criteria_chars": _mean([float(record["characters"]) for record in records]),
+        "parse_rate": len(valid) / len(records) if records else None,
+        "reward_std": _mean([each.std for each in groups]),
+        "flat_groups": _mean([float(each.flat) for each in groups]),
+        "completions": len(records),
+        "tokens": sum(int(record["tokens"]) for record in records),
+    }
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return math.fsum(values) / len(values) if values else None
+
+
+class StepRecorder(TrainerCallback):  # type: ignore[misc]
+    """Writes curve and samples, and stops training: out of time, or collapsed."""
+
+    def __init__(
+        self,
+        folder: Path,
+        reward: LocalsReward,
+        settings: RewardSettings,
+        *,
+        group: int,
+        boundary: int = 1,
+        deadline: float | None = None,
+        stop_on_collapse: bool = True,
+        say: Callable[[str], None] = lambda line: None,
+        advance: Callable[[int], None] = lambda count: None,
+    ) -> None:
+        """Make a recorder.
+
+        Args:
+            folder: Where the files go.
+            reward: What knows the completions.
+            settings: Weights and ranges.
+            group: Completions of a prompt.
+            boundary: Training is stopped after a multiple of so many steps: resume is exact there.
+            deadline: `time.monotonic()` after which training is stopped; None is never.
+            stop_on_collapse: Stop on collapse, rather than say so once and go on.
+            say: Called with lines for the user.
+            advance: Called with 1 after each step; what it raises ends the training.
+        """
+        self._folder = folder
+        self._reward = reward
+        self._settings = settings
+        self._group = group
+        self._boundary = boundary
+        self._deadline = deadline
+        self._stop_on_collapse = stop_on_collapse
+        self._say = say
+        self._advance = advance
+        self._trainer: Any = None
+        self._curve: list[dict[str, Any]] = []
+        self._board: Any = None
+        self._begin = 0.0
+        self.steps = 0
+        """Steps done, once training has ended."""
+        self.collapsed: str | None = None
+        """What collapsed, if training was stopped for it."""
+        self.out_of_time = False
+        """Whether training was stopped because its time was over."""
+
+    def attach(self, trainer: LocalsTrainer) -> None:
+        """Say whose steps these are."""
+        self._trainer = trainer
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Forget what was written after the checkpoint that training goes on from."""
+        for name in (CURVE, SAMPLES):
+            kept = keep_steps(self._folder / name, state.global_step, state.is_world_process_zero)
+            if name == CURVE:
+                self._curve = kept
+        self._board = _board(self._folder) if state.is_world_process_zero else None
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Start the clocks."""
+        self._begin = time.perf_counter()
+        self._reward.seconds = 0.0
+        self._trainer.seconds_generating = 0.0
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+        """Write the step's line and samples."""
+        records = self._reward.records
+        if not logs or "loss" not in logs or not records:
+            return
+        seconds = time.perf_counter() - self._begin
+        generate, score = self._trainer.seconds_generating, self._reward.seconds
+        figures = step_figures(records, self._group, self._settings)
+        line = {
+            "step": state.global_step,
+            **figures,
+            **{name: finite(logs.get(name)) for name in ("loss", "kl", "entropy", "grad_norm")},
+            "clipped_ratio": finite(logs.get("clip_ratio/region_mean")),
+            "lr": logs.get("learning_rate"),
+            "seconds": round(seconds, 4),
+            "seconds_generate": round(generate, 4),
+            "seconds_score": round(score, 4),
+            "seconds_train": round(max(0.0, seconds - generate - score), 4),
+            "tokens_per_second": round(figures["tokens"] / generate, 1) if generate else None,
+        }
+        self._curve.append(line)
+        if state.is_world_process_zero:
+            append_lines(self._folder / CURVE, [line])
+            stride = max(1, len(records) // SHOWN)
+            shown = [{"step": state.global_step} | record for record in records[::stride][:SHOWN]]
+            append_lines(self._folder / SAMPLES, shown)
+            if self._board is not None:
+                for name, value in line.items():
+                    if isinstance(value, int | float) and name != "step":
+                        self._board.add_scalar(f"locals/{name}", value, state.global_step)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Ask for the log of this step, and look at the clock."""
+        self._advance(1)
+        if state.global_step >= state.max_steps:
+            return
+        late = self._deadline is not None and time.monotonic() > self._deadline
+        if _any(self._trainer, late) and state.global_step % self._boundary == 0:
+            self.out_of_time = True
+            control.should_save = control.should_training_stop = True
+        problem = find_collapse(self._curve)  # of the steps before; this one is not logged yet
+        if problem is not None and self.collapsed is None:
+            self.collapsed = problem
+            if self._stop_on_collapse:
+                control.should_save = control.should_training_stop = True
+            else:
+                self._say(f"warning: {problem}")
+
+
+def _any(trainer: Any, value: bool) -> bool:
+    """Whether it holds in any process: all must stop after the same step."""
+    if trainer.accelerator.num_processes == 1:
+        return value
+    from accelerate.utils import gather_object
+
+    return any(gather_object([value]))
+
+
+def _board(folder: Path) -> Any:
+    """Return a writer of TensorBoard's files, where it is installed."""
+    import importlib.util
+
+    if importlib.util.find_spec("tensorboard") is None:
+        return None
+    from torch.utils.tensorboard import SummaryWriter
+
+    return SummaryWriter(str(folder / "tensorboard"))

@@ -1,0 +1,372 @@
+"""One training of a judge from start to end, in legs: warm-up, reinforcement, held-out pairs.
+
+    habitus train locals --pairs PAIRS --model MODEL --out DIR --stage both --max-seconds 500
+    habitus train locals ... --resume          # until it says that it is done
+
+Departures from the paper are listed in `habitus.train.locals.trainer`.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from habitus.clients import hf
+from habitus.clients.engine import Reply
+from habitus.errors import HabitusError, InputError, RunError
+from habitus.pairs import non_commercial, pairs_digest
+from habitus.progress import progress
+from habitus.store import hold, refuse_changes, versions
+from habitus.train import study
+from habitus.train.base import require
+from habitus.train.fitting import last_checkpoint
+from habitus.train.locals.evaluation import evaluate_pairs, held_out_pairs
+from habitus.train.locals.model import Policy, peft_warnings
+from habitus.train.locals.plan import STAGES, LocalsPlan, processes_of_launch, schedule
+from habitus.train.locals.prompting import Prompting, View, all_views, by_key
+from habitus.train.locals.supervised import learn, make_examples
+from habitus.train.locals.warmup import Kept, sample_criteria
+from habitus.train.scpo import LIBRARIES
+from habitus.train.texts import is_first
+
+RUN, MODEL, WARMUP, CHECKPOINTS = "run.json", "model", "warmup", "checkpoints"
+EXCLUDED, HELD_OUT, MERGED = "excluded.jsonl", "heldout.json", "base"
+
+
+def train_locals(
+    plan: LocalsPlan,
+    say: Callable[[str], None] = lambda line: None,
+    advance: Callable[[int], None] = lambda count: None,
+) -> dict[str, Any]:
+    """Train a judge.
+
+    Args:
+        plan: What to do.
+        say: Called with lines for the user.
+        advance: Called with the number of steps of reinforcement just done, beside the progress
+            that is shown; what it raises ends the training.
+
+    Returns:
+        What `run.json` says. `done` is False where time ran out: the same with `resume` goes on.
+
+    Raises:
+        HabitusError: When the model or the pairs cannot be used, the folder was made otherwise, or
+            training collapsed.
+    """
+    require()
+    if plan.stage not in STAGES:
+        raise InputError(f"--stage {plan.stage}: one of {', '.join(STAGES)}")
+    plan.rewards.check()
+    plan.grpo.check()
+    if (plan.out / RUN).exists() and not plan.resume:
+        raise RunError(f"{plan.out} holds a run; add --resume to go on, or name another --out")
+    if not is_first():
+        return _Run(plan, say, advance).go()
+    with hold(plan.out / ".lock", plan.out):
+        return _Run(plan, say, advance).go()
+
+
+class _OutOfTimeError(Exception):
+    """The leg is over."""
+
+
+class _Run:
+    """A run under way."""
+
+    def __init__(
+        self, plan: LocalsPlan, say: Callable[[str], None], advance: Callable[[int], None]
+    ) -> None:
+        self.plan, self.say, self.advance = plan, say, advance
+        begin = time.monotonic()
+        self.begin = begin
+        self.deadline = None if plan.max_seconds is None else begin + plan.max_seconds
+        self.prompting = Prompting(
+            translated=plan.translated, max_tokens=plan.grpo.max_new_tokens, seed=plan.seed
+        )
+        self.record: dict[str, Any] = {}
+
+    def go(self) -> dict[str, Any]:
+        plan = self.plan
+        policy = self._policy()
+        self._start(policy)
+        if self.record.get("done"):
+            self.say(f"{plan.out} is done")
+            return self.record
+        views = self._views(policy)
+        try:
+            if plan.stage != "rl" and not self.record.get("warmed_up"):
+                self._warm_up(policy, views)
+                self._note(warmed_up=True)
+                if plan.stage == "both":
+                    policy = self._policy()  # as a resumed leg would have it
+            if plan.stage in ("rl", "both") and not self.record.get("reinforced"):
+                self._reinforce(policy, views)
+                self._note(reinforced=True)
+            if plan.evaluate is not None:
+                self._evaluate()
+        except _OutOfTimeError as stop:
+            self._note()
+            self.say(f"stopped {stop}; go on with the same command and --resume")
+            return self.record
+        shutil.rmtree(plan.out / CHECKPOINTS, ignore_errors=True)
+        shutil.rmtree(plan.out / WARMUP / CHECKPOINTS, ignore_errors=True)
+        self._note(done=True)
+        return self.record
+
+    def _policy(self) -> Policy:
+        return Policy(self.plan.model, self.plan.load, self.plan.out / MERGED)
+
+    def _start(self, policy: Policy) -> None:
+        """Write the configuration, or check that the one that is there is the same."""
+        plan = self.plan
+        config = study.as_json(
+            {
+                "stage": plan.stage,
+                "model": policy.about(),
+                "rewards": asdict(plan.rewards),
+                "grpo": asdict(plan.grpo),
+                "sampling": asdict(plan.sampling),
+                "supervised": asdict(plan.supervised),
+                "warmup_pairs": plan.warmup_pairs,
+                "prompts": self.prompting.digests,
+                "translated": plan.translated,
+                "seed": plan.seed,
+                "limit": plan.limit,
+                "pairs_digest": pairs_digest(plan.pairs),
+                "evaluate_digest": None if plan.evaluate is None else pairs_digest(plan.evaluate),
+                "evaluate_limit": plan.evaluate_limit,
+            }
+        )
+        before = study.read_json(plan.out / RUN)
+        if before is not None:
+            refuse_changes(before.get("config", {}), config, plan.out)
+            self.record = before
+            return
+        self.record = {
+            "method": "think-as-locals",
+            "config": config,
+            "reward_floor": plan.rewards.floor,
+            "non_commercial": non_commercial(plan.pairs),
+            "versions": versions(LIBRARIES),
+            "device": policy.device.type,
+            "command": plan.command,
+            "seconds": 0.0,
+            "done": False,
+        }
+        self._note()
+
+    def _note(self, **fields: Any) -> None:
+        now = time.monotonic()
+        self.record["seconds"] = round(self.record["seconds"] + now - self.begin, 3)
+        self.begin = now
+        self.record |= fields
+        if is_first():
+            study.write_json(self.plan.out / RUN, self.record)
+
+    def _views(self, policy: Policy) -> list[View]:
+        """Return both orders of the pairs that can be trained on; the others are listed."""
+        plan = self.plan
+        pairs = [pair for pair in plan.pairs if pair.split != "test"]
+        if not pairs:
+            raise InputError("all pairs are of the part test; there is nothing to train on")
+        if plan.limit is not None:
+            pairs = study.take(pairs, plan.limit, plan.seed)
+        views = all_views(pairs, plan.seed)
+        room = policy.encoder.context - plan.grpo.max_new_tokens
+        requests = [self.prompting.criteria_request(view) for view in views]
+        bad: dict[str, str] = {}
+        self.ids: dict[str, list[int]] = {}
+        for view, found in zip(views, policy.encoder.encode(requests), strict=True):
+            if isinstance(found, Reply):
+                bad.setdefault(view.item.id, found.error or "cannot be encoded")
+            elif len(found) > room:
+                bad.setdefault(view.item.id, f"the prompt has {len(found):,} tokens, over {room:,}")
+            else:
+                self.ids[view.key] = found
+        if is_first():
+            lines = [{"pair": name, "why": why} for name, why in bad.items()]
+            study.write_lines(plan.out / EXCLUDED, lines)
+        if bad:
+            self.say(f"{len(bad)} of {len(pairs)} pairs are left out: {plan.out / EXCLUDED}")
+        good = [view for view in views if view.item.id not in bad]
+        if not good:
+            raise InputError(f"no pair can be trained on; the first: {next(iter(bad.values()))}")
+        self.record |= {"n_train": len(pairs), "n_excluded": len(bad)}
+        return good
+
+    def _warm_up(self, policy: Policy, views: Sequence[View]) -> None:
+        plan, folder = self.plan, self.plan.out / WARMUP
+        kept: list[Kept] = []
+        if plan.stage != "verdict":
+            kept = self._criteria(policy, views, folder)
+        examples = make_examples(policy, self.prompting, views, kept, plan.supervised, plan.seed)
+        policy = self._policy()  # without the hooks of sampling
+        policy.start(plan.seed)
+        with progress("warm-up", plan.supervised.steps, unit="steps") as step:
+            done = learn(
+                policy,
+                examples,
+                folder,
+                plan.supervised,
+                plan.seed,
+                deadline=self.deadline,
+                advance=step,
+            )
+        if not done.finished:
+            raise _OutOfTimeError(f"after warm-up step {done.steps} of {plan.supervised.steps}")
+        if is_first():
+            policy.save(folder / MODEL if plan.stage == "both" else plan.out / MODEL)
+
+    def _criteria(self, policy: Policy, views: Sequence[View], folder: Path) -> list[Kept]:
+        plan = self.plan
+        if processes_of_launch() > 1:
+            raise InputError(
+                "criteria are sampled by one process: run the warm-up without a launch"
+            )
+        ids = list(dict.fromkeys(view.item.id for view in views))
+        random.Random(plan.seed).shuffle(ids)  # noqa: S311 - no secret
+        chosen = set(ids[: plan.warmup_pairs])
+        asked = [view for view in views if view.item.id in chosen]
+        with progress("criteria", len(asked), unit="prompts") as step:
+            kept = sample_criteria(
+                policy.engine(),
+                self.prompting,
+                asked,
+                folder,
+                plan.sampling,
+                deadline=self.deadline,
+                advance=step,
+            )
+        if kept is None:
+            raise _OutOfTimeError("while criteria were sampled")
+        both = sum(each.both for each in kept)
+        self.record |= {"n_criteria": len(kept), "n_criteria_both_orders": both}
+        self.say(f"{len(kept)} criteria are kept; {both} of them help in both orders")
+        if not kept:
+            self.say("without criteria the warm-up learns verdicts only, and no form of a text")
+        return kept
+
+    def _reinforce(self, policy: Policy, views: Sequence[View]) -> None:
+        plan = self.plan
+        adapter = plan.out / WARMUP / MODEL if plan.stage == "both" else None
+        if plan.load.lora is None and adapter is not None:
+            policy = Policy(str(adapter), plan.load, plan.out / MERGED)
+            adapter = None
+        policy.start(plan.seed, adapter)
+        grpo = plan.grpo
+        before = last_checkpoint(plan.out / CHECKPOINTS)
+        done = int(before.name.rpartition("-")[2]) if before else 0
+        with progress("reinforcement", grpo.steps, done=done, unit="steps") as step:
+
+            def both(count: int) -> None:
+                step(count)
+                self.advance(count)
+
+            recorder = self._grpo(policy, views, before, both)
+        if recorder.collapsed is not None:
+            self._note(collapsed=recorder.collapsed)
+            if grpo.on_collapse == "stop":
+                raise HabitusError(
+                    f"training {recorder.collapsed}; the last checkpoint is in "
+                    f"{plan.out / CHECKPOINTS} (--on-collapse warn goes on)"
+                )
+        if recorder.out_of_time:
+            raise _OutOfTimeError(f"after step {recorder.steps} of {grpo.steps}")
+        if is_first():
+            policy.save(plan.out / MODEL)
+
+    def _grpo(
+        self,
+        policy: Policy,
+        views: Sequence[View],
+        checkpoint: Path | None,
+        advance: Callable[[int], None],
+    ) -> Any:
+        from datasets import Dataset
+
+        from habitus.train.locals.recorder import StepRecorder
+        from habitus.train.locals.reward_function import LocalsReward
+        from habitus.train.locals.trainer import LocalsTrainer, arguments
+
+        plan = self.plan
+        grpo = plan.grpo
+        names = schedule(views, grpo.prompts_per_step, grpo.steps, plan.seed)
+        reward = LocalsReward(
+            policy,
+            self.prompting,
+            by_key(views),
+            plan.rewards,
+            reference=grpo.policy == "reference",
+        )
+        recorder = StepRecorder(
+            plan.out,
+            reward,
+            plan.rewards,
+            group=grpo.group,
+            boundary=grpo.iterations,
+            deadline=self.deadline,
+            stop_on_collapse=grpo.on_collapse == "stop",
+            say=self.say,
+            advance=advance,
+        )
+        with hf.quiet(), peft_warnings():
+            trainer = LocalsTrainer(
+                model=policy.trained,
+                reward_funcs=reward,
+                args=arguments(policy, plan),
+                train_dataset=Dataset.from_dict({"prompt": names}),
+                processing_class=policy.tokenizer,
+                callbacks=[recorder],
+                prompt_ids=self.ids,
+                beta=grpo.beta,
+            )
+            if trainer.sharded:
+                raise InputError("FSDP and DeepSpeed split the model, and R_appr needs it whole")
+            reward.attach(trainer)
+            recorder.attach(trainer)
+            trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+            trainer.accelerator.free_memory()
+        recorder.steps = int(trainer.state.global_step)
+        return recorder
+
+    def _evaluate(self) -> None:
+        plan = self.plan
+        if not is_first():
+            return
+        assert plan.evaluate is not None
+        pairs = held_out_pairs(plan.evaluate)
+        if plan.evaluate_limit is not None:
+            pairs = study.take(pairs, plan.evaluate_limit, plan.seed)
+        with progress("held-out pairs", 2 * len(pairs), unit="judgements") as step:
+            found = evaluate_pairs(
+                trained_engine(plan),
+                pairs,
+                translated=plan.translated,
+                max_tokens=plan.grpo.max_new_tokens,
+                seed=plan.seed,
+                advance=step,
+            )
+        study.write_json(plan.out / HELD_OUT, found)
+
+
+def trained_engine(plan: LocalsPlan) -> Any:
+    """Return the trained model as `judge:OUT/model --engine transformers` loads it."""
+    from habitus.clients.transformers_engine import create
+    from habitus.scorers import ScorerOptions
+
+    options = plan.load
+    return create(
+        str(plan.out / MODEL),
+        ScorerOptions(
+            device=options.device,
+            threads=options.threads,
+            context=options.context,
+            batch_tokens=options.batch_tokens,
+            say=options.say,
+        ),
+    )

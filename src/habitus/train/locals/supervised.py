@@ -1,0 +1,235 @@
+"""Warm-up, second part: the model learns kept criteria with their verdict, and plain verdicts.
+
+Loss: the mean over a step's examples of each example's mean negative log-likelihood per token of
+what comes after its prompt. So a verdict of one token counts as much as a text of criteria.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from habitus.clients import hf
+from habitus.errors import HabitusError, InputError
+from habitus.train.fitting import last_checkpoint
+from habitus.train.locals.curve import append_lines, keep_steps
+from habitus.train.locals.model import Policy, peft_warnings
+from habitus.train.locals.prompting import Prompting, View
+from habitus.train.locals.warmup import Kept
+from habitus.train.locals.written import JUDGED
+
+CURVE, CHECKPOINTS = "curve.jsonl", "checkpoints"
+
+
+@dataclass(frozen=True)
+class SupervisedSettings:
+    """How to learn from examples."""
+
+    steps: int = 100
+    """Steps."""
+    batch_size: int = 16
+    """Examples of a step, over all processes."""
+    micro_batch: int | None = None
+    """Examples of a forward pass; None is the whole step's share of the process."""
+    lr: float = 1e-4
+    """Learning rate at the first step; it falls linearly to 0 at the last."""
+    verdict_share: float = 0.5
+    """Part of the examples that are verdicts without criteria."""
+    save_steps: int = 50
+    """Steps between checkpoints."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """Token ids."""
+
+    prompt: tuple[int, ...]
+    """What is read."""
+    answer: tuple[int, ...]
+    """What is learned."""
+
+
+def verdict_example(policy: Policy, prompting: Prompting, view: View) -> Example | None:
+    """Return the right letter without criteria; None where the prompt does not fit."""
+    request = prompting.plain_request(view)
+    ids = policy.encoder.encode([request])[0]
+    if not isinstance(ids, list):
+        return None
+    extra, labels = policy.encoder.label_tokens(request.answer, request.labels)
+    return Example((*ids, *extra), (labels[view.right],))
+
+
+def criteria_example(
+    policy: Policy, prompting: Prompting, view: View, criteria: str
+) -> Example | None:
+    """Return criteria with the right verdict, after the prompt; None where they do not fit.
+
+    The answer's ids are those of the whole text after the prompt's, and then what ends a turn.
+    """
+    request = prompting.criteria_request(view)
+    after = prompting.verdict_request(view, criteria)
+    if after is None or not criteria.startswith(request.answer):
+        return None
+    before = policy.encoder.encode([request])[0]
+    if not isinstance(before, list):
+        return None
+    extra, labels = policy.encoder.label_tokens(after.answer, after.labels)
+    end = _turn_end(policy)
+    answer = (
+        *_ids(policy, after.answer.removeprefix(request.answer)),
+        *extra,
+        labels[view.right],  # the very token that is asked about
+        *_ids(policy, JUDGED),
+        *(() if end is None else (end,)),
+    )
+    if len(before) + len(answer) > policy.encoder.context:
+        return None
+    return Example(tuple(before), answer)
+
+
+def _ids(policy: Policy, text: str) -> list[int]:
+    return policy.encoder._inner_ids(text, policy.encoder._plain_ids)
+
+
+def _turn_end(policy: Policy) -> int | None:
+    """Return the token that ends the assistant's turn: the template's, or the tokenizer's."""
+    ends = policy.encoder.ends()
+    others = ends - {policy.tokenizer.eos_token_id}
+    return min(others or ends, default=None)
+
+
+def make_examples(
+    policy: Policy,
+    prompting: Prompting,
+    views: Sequence[View],
+    kept: Sequence[Kept],
+    settings: SupervisedSettings,
+    seed: int,
+) -> list[Example]:
+    """Return the examples of all steps, in order: both kinds shuffled and repeated as needed.
+
+    Raises:
+        InputError: When there is nothing to learn from.
+    """
+    named = {view.key: view for view in views}
+    texts = [
+        example
+        for each in kept
+        if each.view in named
+        for view in (named[each.view], named[each.view].swapped)
+        if (example := criteria_example(policy, prompting, view, each.criteria)) is not None
+    ]
+    verdicts = [e for v in views if (e := verdict_example(policy, prompting, v)) is not None]
+    share = settings.verdict_share if texts else 1.0
+    wanted = settings.steps * settings.batch_size
+    n_verdicts = round(wanted * share)
+    if not verdicts:
+        raise InputError("no pair fits into the model's context; there is nothing to learn from")
+    shuffle = random.Random(seed)  # noqa: S311 - no secret
+    chosen = [
+        *_repeated(verdicts, n_verdicts, shuffle),
+        *_repeated(texts, wanted - n_verdicts, shuffle),
+    ]
+    shuffle.shuffle(chosen)
+    return chosen
+
+
+def _repeated(examples: list[Example], count: int, shuffle: random.Random) -> list[Example]:
+    found: list[Example] = []
+    while len(found) < count:
+        found += shuffle.sample(examples, len(examples))
+    return found[:count]
+
+
+@dataclass
+class Learned:
+    """What a run was."""
+
+    steps: int
+    """Steps done."""
+    finished: bool
+    """False where time ran out first."""
+
+
+def learn(
+    policy: Policy,
+    examples: Sequence[Example],
+    folder: Path,
+    settings: SupervisedSettings,
+    seed: int,
+    *,
+    deadline: float | None = None,
+    advance: Callable[[int], None] = lambda count: None,
+) -> Learned:
+    """Train on examples, going on from a checkpoint in the folder.
+
+    Args:
+        policy: What is trained.
+        examples: Examples of all steps, in order.
+        folder: Where curve and checkpoints go.
+        settings: How.
+        seed: Seed of dropout, if any.
+        deadline: `time.monotonic()` after which training is stopped; None is never.
+        advance: Called with the number of steps just done.
+
+    Raises:
+        HabitusError: When the loss is not a finite number.
+    """
+    from habitus.train.locals._supervised import Callback, ExampleTrainer, arguments, dataset
+
+    class Recorder(Callback):  # type: ignore[misc]
+        """Writes the curve and looks at the clock."""
+
+        steps = 0
+        out_of_time = False
+
+        def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            self.steps = state.global_step
+            keep_steps(folder / CURVE, state.global_step, state.is_world_process_zero)
+            advance(state.global_step)
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            self.steps = state.global_step
+            late = deadline is not None and time.monotonic() > deadline
+            if late and state.global_step < state.max_steps:
+                self.out_of_time = True
+                control.should_save = control.should_training_stop = True
+            advance(1)
+
+        def on_log(
+            self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any
+        ) -> None:
+            if not logs or "loss" not in logs:
+                return
+            if not math.isfinite(logs["loss"]):
+                raise HabitusError(
+                    f"warm-up stopped: the loss is not a finite number at step {state.global_step}"
+                    "; take a smaller --warmup-lr, or --precision fp32"
+                )
+            if state.is_world_process_zero:
+                line = {
+                    "step": state.global_step,
+                    "loss": logs["loss"],
+                    "lr": logs.get("learning_rate"),
+                }
+                append_lines(folder / CURVE, [line])
+
+    folder.mkdir(parents=True, exist_ok=True)
+    recorder = Recorder()
+    with hf.quiet(), peft_warnings():
+        trainer = ExampleTrainer(
+            model=policy.trained,
+            args=arguments(policy, folder / CHECKPOINTS, settings, seed),
+            train_dataset=dataset(examples),
+            callbacks=[recorder],
+        )
+        trainer.settle()
+        checkpoint = last_checkpoint(folder / CHECKPOINTS)
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+        trainer.accelerator.free_memory()
+    return Learned(recorder.steps, not recorder.out_of_time)

@@ -1,0 +1,169 @@
+"""The reward trainer: weighted pairs, exact reduction, and steps that are not finite skipped."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from habitus.errors import HabitusError
+from habitus.train._trl import TrainerCallback, WeightedRewardTrainer
+from habitus.train.losses import weighted_loss
+
+CURVE, SKIPPED = "curve.jsonl", "skipped.jsonl"
+
+MOST_SKIPPED = 3
+"""So many skipped steps end a run: something is wrong with the data, the model or the rate."""
+
+
+class PairTrainer(WeightedRewardTrainer):
+    """Trains a reward model on weighted pairs; measures nothing by TRL's own metrics."""
+
+    def __init__(
+        self, *args: Any, autocast: Callable[[], Any] = nullcontext, causal: bool, **kwargs: Any
+    ) -> None:
+        """Make a trainer.
+
+        Args:
+            *args: As of TRL.
+            autocast: Makes the context in which the model computes.
+            causal: Whether the model is a decoder, which is told to keep no cache.
+            **kwargs: As of TRL.
+        """
+        self._autocast = autocast
+        self._causal = causal
+        self.step: list[tuple[list[int], Any, Any]] = []
+        """Of each micro-batch of the step: pair numbers, its part of the loss, sum of weights."""
+        super().__init__(*args, **kwargs)
+
+    def compute_loss(
+        self,
+        model: Any,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Any = None,
+    ) -> Any:
+        """Return this micro-batch's part of the step's mean weighted loss (`weighted_loss`).
+
+        Raises:
+            KeyError: When the batch has no weights.
+        """
+        inputs = dict(inputs)
+        weight, rows = inputs.pop("weight"), inputs.pop("row")
+        if self._causal:
+            inputs["use_cache"] = False
+        with self._autocast():
+            outputs = model(**inputs)
+        chosen, rejected = outputs.logits.squeeze(-1).float().chunk(2)
+        loss = weighted_loss(chosen, rejected, weight, num_items_in_batch)
+        self.step.append((rows.tolist(), loss.detach(), weight.sum()))
+        # Gradients are averaged over processes; each part is of the whole step already.
+        whole = loss * self.accelerator.num_processes
+        return (whole, outputs) if return_outputs else whole
+
+
+class Recorder(TrainerCallback):  # type: ignore[misc]
+    """Writes the learning curve, and keeps steps that are not finite from the weights."""
+
+    def __init__(
+        self, folder: Path, pair_ids: Sequence[str], advance: Callable[[int], None]
+    ) -> None:
+        """Make a recorder.
+
+        Args:
+            folder: Where `curve.jsonl` and `skipped.jsonl` go.
+            pair_ids: Id of each pair by its number.
+            advance: Called with 1 after each step; what it raises ends the training.
+        """
+        self._folder = folder
+        self._pair_ids = pair_ids
+        self._advance = advance
+        self._trainer: Any = None
+        self._found: dict[str, Any] = {}
+        self.skipped = 0
+        """Steps skipped so far."""
+        self.steps = 0
+        """Steps done so far, skipped ones among them."""
+
+    def attach(self, trainer: PairTrainer | None) -> None:
+        """Say whose steps these are; None lets go of the trainer and its memory."""
+        self._trainer = trainer
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Forget what was written after the checkpoint that training goes on from."""
+        self.steps = state.global_step
+        for name in (CURVE, SKIPPED):
+            path = self._folder / name
+            lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+            kept = [line for line in lines if _step(line) <= state.global_step]
+            if name == SKIPPED:
+                self.skipped = len(kept)
+            if state.is_world_process_zero:
+                path.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Take the gradients away where loss or gradient is not finite: no step is made then."""
+        import torch
+
+        trainer = self._trainer
+        loss = torch.stack([part for _, part, _ in trainer.step]).sum()
+        weight = torch.stack([part for _, _, part in trainer.step]).sum()
+        rows = [row for part, _, _ in trainer.step for row in part]
+        trainer.step.clear()
+        count = torch.tensor(float(len(rows)), device=loss.device)
+        norm = torch.as_tensor(trainer.last_grad_norm, device=loss.device, dtype=torch.float32)
+        parts = torch.stack([loss, weight, count])[None]
+        loss, weight, count = trainer.accelerator.gather(parts).sum(0).tolist()
+        self._found = {
+            "step": state.global_step + 1,
+            "loss": _number(loss),
+            "lr": kwargs["optimizer"].param_groups[0]["lr"],
+            "grad_norm": _number(float(norm)),
+            "mean_weight": weight / count,
+        }
+        if math.isfinite(loss) and math.isfinite(float(norm)):
+            return
+        kwargs["model"].zero_grad(set_to_none=True)
+        what = "gradient" if math.isfinite(loss) else "loss"
+        self._skip(state, rows, f"the {what} is not a finite number")
+
+    def _skip(self, state: Any, rows: list[int], why: str) -> None:
+        from accelerate.utils import gather_object
+
+        pairs = [self._pair_ids[row] for row in gather_object(rows)]
+        self.skipped += 1
+        self._found |= {"skipped": True}
+        self._write(SKIPPED, {"step": state.global_step + 1, "pairs": pairs, "why": why}, state)
+        if self.skipped >= MOST_SKIPPED:
+            raise HabitusError(
+                f"training stopped: {why} in {self.skipped} steps, last at step "
+                f"{state.global_step + 1} with the pairs {', '.join(pairs[:8])}; look at these in "
+                f"{self._folder / SKIPPED}, take a smaller --lr, or --precision fp32"
+            )
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Write a line of the curve."""
+        self.steps = state.global_step
+        if state.global_step >= state.max_steps:
+            control.should_save = False  # what comes next keeps the model, if it is to be kept
+        self._write(CURVE, self._found, state)
+        self._advance(1)
+
+    def _write(self, name: str, record: dict[str, Any], state: Any) -> None:
+        if state.is_world_process_zero:
+            with (self._folder / name).open("a", encoding="utf-8") as file:
+                file.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def _number(value: float) -> float | None:
+    return float(f"{value:.6g}") if math.isfinite(value) else None
+
+
+def _step(line: str) -> float:
+    try:
+        return int(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError):
+        return math.inf  # torn by a kill

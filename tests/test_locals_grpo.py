@@ -1,0 +1,115 @@
+"""What Think-as-Locals takes from the insides of TRL's GRPOTrainer is still there."""
+
+import inspect
+
+import pytest
+
+pytest.importorskip("torch")
+trl = pytest.importorskip("trl")
+
+from habitus.clients import hf  # noqa: E402
+from habitus.train.locals import _grpo  # noqa: E402
+from habitus.train.locals.model import ModelOptions, Policy, peft_warnings  # noqa: E402
+from habitus.train.locals.prompting import Prompting, all_views  # noqa: E402
+from habitus.train.locals.trainer import arguments  # noqa: E402
+from tests.locals_samples import small_plan, tiny_judge  # noqa: E402
+from tests.training import make_pairs  # noqa: E402
+
+
+def source_of(name):
+    return inspect.getsource(getattr(trl.GRPOTrainer, name))
+
+
+def test_trl_is_of_the_minor_version_that_was_read():
+    assert trl.__version__.startswith("1.16.")
+
+
+def test_prompts_are_made_token_ids_in_one_place():
+    assert list(inspect.signature(trl.GRPOTrainer._tokenize_prompts).parameters) == [
+        "self",
+        "prompts",
+    ]
+    assert "self._tokenize_prompts(prompts)" in source_of("_generate")
+    assert "self._generate_single_turn(" in source_of("_generate")
+
+
+def test_the_reference_is_asked_where_ours_is_put():
+    source = source_of("_generate_and_score_completions")
+    assert "if self.beta != 0.0:" in source
+    assert "if self.ref_model is not None:" in source
+    assert 'adapter_name="ref" if "ref" in model.peft_config else None' in source
+    assert "self.beta * per_token_kl" in source_of("_compute_loss")
+
+
+def test_what_the_curve_reads_is_logged():
+    source = source_of("_compute_loss")
+    for name in ('["kl"]', '["entropy"]', '["clip_ratio/region_mean"]'):
+        assert name in source
+
+
+def make_trainer(folder, reward, **fields):
+    from datasets import Dataset
+
+    plan = small_plan(tiny_judge(folder / "model"), folder / "out", **fields)
+    policy = Policy(plan.model, plan.load, folder / "base")
+    policy.start(0)
+    prompting = Prompting(translated=False, max_tokens=12, seed=0)
+    views = all_views(make_pairs(4, ("Chile",)), 0)
+    requests = [prompting.criteria_request(view) for view in views]
+    ids = dict(zip([v.key for v in views], policy.encoder.encode(requests), strict=True))
+    trainer = _grpo.IdsGRPOTrainer(
+        model=policy.trained,
+        reward_funcs=reward,
+        args=arguments(policy, plan),
+        train_dataset=Dataset.from_dict({"prompt": list(ids)}),
+        processing_class=policy.tokenizer,
+        prompt_ids=ids,
+        beta=plan.grpo.beta,
+    )
+    return trainer, ids, plan
+
+
+def test_the_papers_loss_is_what_trl_is_told(tmp_path):
+    trainer, _, _ = make_trainer(tmp_path, lambda prompts, **rest: [0.0] * len(prompts))
+    args = trainer.args
+    assert (trainer.beta, args.loss_type, args.scale_rewards) == (0.04, "grpo", "group")
+    assert (args.epsilon, args.use_bias_correction_kl) == (0.2, False)
+    assert (trainer.temperature, trainer.top_p, trainer.top_k) == (1.0, 1.0, 0)
+    assert args.disable_dropout
+
+
+@pytest.mark.slow
+def test_both_orders_of_a_pair_are_in_one_batch_and_ids_are_ours(tmp_path):
+    seen = []
+
+    def reward(prompts, completion_ids, **rest):
+        seen.append(prompts)
+        return [float(len(ids)) for ids in completion_ids]
+
+    trainer, ids, plan = make_trainer(tmp_path, reward)
+    read = []
+    generate = trainer._generate_single_turn
+    trainer._generate_single_turn = lambda prompt_ids, *rest, **more: (
+        read.append(prompt_ids) or generate(prompt_ids, *rest, **more)
+    )
+    with hf.quiet(), peft_warnings():
+        trainer.train()
+    names = list(ids)
+    group = plan.grpo.group
+    for step, prompts in enumerate(seen):
+        expected = names[4 * step : 4 * step + 4]
+        assert prompts == [name for name in expected for _ in range(group)]
+        assert read[step] == [ids[name] for name in prompts]
+
+
+def test_the_reference_of_full_training_is_a_copy(tmp_path):
+    def reward(prompts, **rest):
+        return [0.0] * len(prompts)
+
+    load = ModelOptions(device="cpu", lora=None, threads=1)
+    trainer, _, _ = make_trainer(tmp_path, reward, load=load)
+    assert trainer.args.beta == 0.0
+    assert trainer.beta == 0.04
+    with trainer.as_reference() as reference:
+        assert reference is not trainer.model
+        assert not any(parameter.requires_grad for parameter in reference.parameters())
