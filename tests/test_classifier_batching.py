@@ -16,8 +16,10 @@ from hypothesis import strategies as st
 from habitus.clients.compiling import compile_layers
 from habitus.clients.encode import Encoded
 from habitus.scorers import ScorerOptions
+from habitus.scorers.batching import BatchedScorer
 from habitus.scorers.classifier import create
 from habitus.scorers.runner import LEAST, WASTE, Runner, plan_batches
+from habitus.types import ScorerSpec, Status
 from tests.conftest import make_item
 from tests.test_classifier import SEVEN, values
 from tests.tiny_models import make_classifier, torch
@@ -106,6 +108,30 @@ def test_a_text_that_breaks_its_batch_fails_alone():
     ]
 
 
+def test_equal_texts_are_read_once():
+    """A benchmark of edits repeats the responses that an edit leaves alone."""
+    seen = []
+
+    def rewards(batch):
+        seen.extend(batch.ids[:, 0].tolist())
+        return first_ids(batch)
+
+    class Codes:
+        def encode(self, words):
+            return [
+                Encoded([ord(word)] * 2, 1, 2)
+                if word != "x"
+                else Encoded([], None, 9, status=Status.TRUNCATED, error="too long")
+                for word in words
+            ]
+
+    scorer = BatchedScorer(ScorerSpec(kind="classifier", model="m"), Codes(), runner(rewards))
+    scored = scorer.score(["a", "b", "x", "a", "a"])
+    assert [each.value for each in scored] == [97, 98, None, 97, 97]
+    assert scored[2].status is Status.TRUNCATED
+    assert sorted(seen) == [97, 98]
+
+
 def test_rows_are_padded_on_the_right():
     seen = []
 
@@ -168,6 +194,7 @@ WORKER = """
 import json, sys
 import torch
 from habitus.scorers import ScorerOptions
+from habitus.scorers.batching import BatchedScorer
 from habitus.scorers.classifier import create
 from tests.conftest import make_item
 from tests.test_classifier import SEVEN

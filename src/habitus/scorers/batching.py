@@ -184,10 +184,17 @@ class BatchedScorer(ConversationScorer):
         return self._encoder.encode(conversations)
 
     def run(self, prepared: list[Encoded]) -> list[Scored]:
-        """Score encoded texts, in their order."""
-        good = [index for index, text in enumerate(prepared) if text.status is Status.OK]
-        values = dict(zip(good, self._ranks.run([prepared[index] for index in good]), strict=True))
-        return [_scored(text, values.get(index)) for index, text in enumerate(prepared)]
+        """Score encoded texts, in their order; equal ones once, as copies with one edit have many."""
+        first: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
+        same = {
+            index: first.setdefault((tuple(text.ids), tuple(text.types or ())), index)
+            for index, text in enumerate(prepared)
+            if text.status is Status.OK
+        }
+        asked = list(first.values())
+        rewards = self._ranks.run([prepared[index] for index in asked])
+        values = dict(zip(asked, rewards, strict=True))
+        return [_scored(text, values.get(same.get(at, -1))) for at, text in enumerate(prepared)]
 
     def close(self) -> None:
         """Let the other processes go, if there are any."""
