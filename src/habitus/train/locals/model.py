@@ -90,7 +90,7 @@ class Policy:
         found = {*(named if isinstance(named, list) else [named]), *self.encoder.ends()}
         stops = frozenset(stop for stop in found if stop is not None)
         # sampling settings of its own, such as a repetition penalty, would creep into every text
-        self.model.generation_config = GenerationConfig(eos_token_id=sorted(stops) or None)  # type: ignore[no-untyped-call]
+        self.model.generation_config = GenerationConfig(eos_token_id=sorted(stops) or None)  # type: ignore[no-untyped-call,unused-ignore]
         return stops
 
     @property
