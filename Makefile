@@ -20,7 +20,7 @@ $(STAMP): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-extras: setup ## also install the extras that tests can use: torch, transformers, ray, audit
+extras: setup ## also install the extras that tests can use: torch, transformers, trl, ray, audit
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-extras.txt
 
 demo: setup ## evaluate the embedded judge and three baselines on carb-open:quick, and compare them

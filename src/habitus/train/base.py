@@ -322,7 +322,7 @@ def load_base(name: str, options: LoadOptions) -> Base:
         allow_new_head=options.new_head or None,
         say=options.say,
     )
-    opened = open_classifier(str(_dequantised(name, options.say)), asked)
+    opened = open_classifier(str(dequantised(name, options.say)), asked)
     if opened.placement.device.type == "cpu" and options.precision == "bf16":
         options.say("--precision bf16 on a CPU is slow and rounds; fp32 is the better choice there")
     if opened.model.parameters.get("new_head"):
@@ -333,8 +333,16 @@ def load_base(name: str, options: LoadOptions) -> Base:
     return Base(opened, make_encoder(opened, asked), options)
 
 
-def _dequantised(name: str, say: Callable[[str], None]) -> Path | str:
-    """Return the folder of a known GGUF model, made of its file once; other names as they are."""
+def dequantised(name: str, say: Callable[[str], None]) -> Path | str:
+    """Return the folder of a known GGUF model, made of its file once; other names as they are.
+
+    Args:
+        name: A model that Habitus knows by name, or anything else.
+        say: Called with lines for the user.
+
+    Raises:
+        ModelError: When the file cannot be fetched or read.
+    """
     if name not in weights.KNOWN:
         return name
     path, sha256 = weights.locate(name, say)

@@ -63,7 +63,7 @@ class Policy:
         if options.precision not in (None, *PRECISIONS):
             raise InputError(f"--precision {options.precision}: one of {', '.join(PRECISIONS)}")
         self.options = options
-        folder = str(base._dequantised(name, options.say))
+        folder = str(base.dequantised(name, options.say))
         if name not in weights.KNOWN:
             folder = _plain(folder, options, merged)
         loaded = load(folder, _load_options(options))
