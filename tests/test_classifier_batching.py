@@ -130,6 +130,9 @@ def test_equal_texts_are_read_once():
     assert [each.value for each in scored] == [97, 98, None, 97, 97]
     assert scored[2].status is Status.TRUNCATED
     assert sorted(seen) == [97, 98]
+    seen.clear()
+    scorer.run([Encoded([97, 97], start, 2) for start in (0, 1, 1)])
+    assert seen == [97, 97]  # an implicit reward is of the response, which may begin elsewhere
 
 
 def test_rows_are_padded_on_the_right():

@@ -185,9 +185,9 @@ class BatchedScorer(ConversationScorer):
 
     def run(self, prepared: list[Encoded]) -> list[Scored]:
         """Score encoded texts, in their order; equal ones once, as copies with one edit have many."""
-        first: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
+        first: dict[tuple[Any, ...], int] = {}
         same = {
-            index: first.setdefault((tuple(text.ids), tuple(text.types or ())), index)
+            index: first.setdefault((tuple(text.ids), tuple(text.types or ()), text.start), index)
             for index, text in enumerate(prepared)
             if text.status is Status.OK
         }
