@@ -6,6 +6,7 @@ import json
 import math
 
 import pytest
+from pydantic_core import to_jsonable_python
 
 from habitus.errors import InputError, UnknownNameError
 from habitus.metrics.preferences import accuracy, credit_table
@@ -19,7 +20,7 @@ from habitus.metrics.preferences_data import (
 )
 from habitus.metrics.preferences_read import read_study
 from habitus.metrics.preferences_steering import steering
-from habitus.metrics.preferences_summary import plain, summarise_study
+from habitus.metrics.preferences_summary import summarise_study
 from tests.preference_samples import lines, two_countries, unit_folder, write_study
 
 RIGHT, WRONG, TIE = (1.0, 0.0), (0.0, 1.0), (0.5, 0.5)
@@ -283,6 +284,18 @@ def test_curves_and_benchmarks(out):
     assert bench.before_interval == (0.2, 0.8)
 
 
+def test_curves_sum_in_the_order_of_the_units(out):
+    # In floating point (0.1 + 0.2) + 0.3 is not 0.1 + (0.2 + 0.3): one order gives one figure.
+    losses = (0.1, 0.2, 0.3, 0.7)
+    places = [(fold, seed) for fold in (0, 1) for seed in (0, 1)]  # as the folders are sorted
+    for (fold, seed), loss in zip(places, losses, strict=True):
+        folder = unit_folder(out, "Austria", "scpo", fold, seed)
+        lines(folder / "curve.jsonl", [{"step": n, "loss": loss} for n in range(1, 21)])
+    study = read_study([out])
+    found = {loss for _ in range(20) for _, loss, _ in curves(study)[0].points}
+    assert len(found) == 1
+
+
 def test_a_study_by_split(tmp_path):
     pairs = [
         {"pair": name, "country": "Chile", "group": name, "split": split}
@@ -357,4 +370,4 @@ def test_no_unit_at_all_gives_no_data(tmp_path):
     empty = value(found.accuracy, "accuracy", variant="scpo", country="Austria")
     assert (empty.value, empty.n, empty.n_excluded) == (None, 0, 4)
     assert found.steering.cells == ()
-    json.dumps(plain(found), allow_nan=False)
+    json.dumps(to_jsonable_python(found), allow_nan=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import re
@@ -14,9 +15,11 @@ from habitus.cli.scpo_report import scpo_report
 from habitus.errors import InputError, UnknownNameError
 from habitus.metrics.preferences_read import read_study
 from habitus.metrics.preferences_summary import summarise_study
+from habitus.report import scpo_figures
 from habitus.report.scpo import LAYER_NOTE, findings, print_study, render_study, verdict
 from habitus.report.scpo_charts import Line, _label_places
-from habitus.report.scpo_figures import View
+from habitus.report.scpo_figures import View, comparison_cells, matrix_figure
+from habitus.types import Comparison
 from tests.preference_samples import lines, two_countries, unit_folder, write_study
 
 EVIL = '<script>alert("x")</script>'
@@ -196,3 +199,31 @@ def test_names_at_line_ends_do_not_overlap():
     # The range is 0.6, so names stand at least 0.039 apart: 0.50, 0.539, 0.90, less the mean
     # shift of 0.029 / 3.
     assert places == pytest.approx([0.50 - 0.029 / 3, 0.539 - 0.029 / 3, 0.90 - 0.029 / 3])
+
+
+def compared(low):
+    return Comparison(
+        a="scpo", b="base", difference=0.1, ci_low=low, ci_high=0.2, p=0.01, p_holm=0.04,
+        n=50, n_excluded=0, detectable=0.15,
+    )  # fmt: skip
+
+
+def test_tables_call_apart_what_test_and_interval_tell_apart(tmp_path):
+    assert comparison_cells(compared(0.01))[4] == "yes"
+    assert comparison_cells(compared(-0.01))[4] == "no"  # p alone is not enough
+    steering = view_of(study_of(tmp_path, good)).figures.steering
+    for low, strength in ((0.01, 1.0), (-0.01, 0.4)):
+        cell = dataclasses.replace(steering.cells[0], gain=compared(low))
+        spec = matrix_figure(dataclasses.replace(steering, cells=(cell,))).spec
+        assert f'"strength": {strength}' in json.dumps(spec)
+
+
+def test_a_table_says_what_it_leaves_out(tmp_path):
+    view = view_of(study_of(tmp_path, good))
+    tests = view.figures.accuracy.tests
+    many_tests = dataclasses.replace(view.figures.accuracy, tests=(tests * 50)[:403])
+    table = scpo_figures.tests_table(
+        View(view.study, dataclasses.replace(view.figures, accuracy=many_tests))
+    )
+    assert (len(table.rows), table.note) == (400, "3 more rows are in figures.json.")
+    assert scpo_figures.tests_table(view).note == ""

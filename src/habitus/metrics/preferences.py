@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -108,8 +107,7 @@ def credit_table(study: Study, share: float = 1.0) -> pl.DataFrame:
         score), the column "base", and one column per variant: the mean over the seeds that scored
         the pair, null where none did.
     """
-    own = study.scores.join(study.pairs.select("pair", "country"), on="pair", how="left")
-    own = own.filter((pl.col("model") == pl.col("country")) & (pl.col("share") == share))
+    own = _own_scores(study, share)
     table = study.pairs.select(
         "pair",
         "country",
@@ -118,10 +116,20 @@ def credit_table(study: Study, share: float = 1.0) -> pl.DataFrame:
         base=credit(),
     )
     for variant in study.variants:
-        mine = own.filter(pl.col("variant") == variant)
-        mean = mine.group_by("pair").agg(credit().mean().alias(variant))
-        table = table.join(mean, on="pair", how="left", maintain_order="left")
+        table = join_credit(table, own.filter(pl.col("variant") == variant), variant)
     return table
+
+
+def join_credit(table: pl.DataFrame, scores: pl.DataFrame, name: str) -> pl.DataFrame:
+    """Return `table` with a column `name`: each pair's mean credit in `scores`, or null."""
+    mean = scores.group_by("pair").agg(credit().mean().alias(name))
+    return table.join(mean, on="pair", how="left", maintain_order="left")
+
+
+def _own_scores(study: Study, share: float = 1.0) -> pl.DataFrame:
+    """Return the scores of pairs under their own country's models, with their `country`."""
+    own = study.scores.join(study.pairs.select("pair", "country"), on="pair", how="left")
+    return own.filter((pl.col("model") == pl.col("country")) & (pl.col("share") == share))
 
 
 def accuracy(study: Study, seed: int = 0, resamples: int = RESAMPLES) -> Accuracy:
@@ -132,9 +140,9 @@ def accuracy(study: Study, seed: int = 0, resamples: int = RESAMPLES) -> Accurac
         seed: Seed of the resampling.
         resamples: Number of bootstrap replicates.
     """
-    table = credit_table(study)
+    table, own = credit_table(study), _own_scores(study)
     columns = [BASE, *study.variants]
-    counts = _counts(study, table)
+    counts = _counts(study, table, own)
     excluded = {(each.country, each.variant): each.n - each.scored for each in counts}
     board = make_board(table, columns, seed, "scpo/all", resamples)
     metrics = _layer("accuracy", board, study, columns, excluded)
@@ -152,7 +160,7 @@ def accuracy(study: Study, seed: int = 0, resamples: int = RESAMPLES) -> Accurac
         counts=tuple(counts),
         base_ties={country: ties.count(country) for country in study.countries},
         tests=_tests(table, study.variants, board.countries, seed, resamples),
-        seeds=tuple(_spread(study, variant, board.countries) for variant in study.variants),
+        seeds=tuple(_spread(own, variant, board.countries) for variant in study.variants),
         countries=board.countries,
     )
 
@@ -170,21 +178,18 @@ def _layer(
         for column in columns:
             places = board.countries if country is None else (country,)
             lost = sum(excluded.get((place, column), 0) for place in places)
-            metric = board.metric(name if country else f"{name}_macro", country, column, lost)
-            change: dict[str, Any] = {"group": {"variant": column}}
-            if country:
-                change["group"]["country"] = country
+            group = {"variant": column} | ({"country": country} if country else {})
+            full_name = name if country else f"{name}_macro"
+            metric = board.metric(full_name, country, column, group, lost)
             if name == DISAGREE and column == BASE:
                 # It is 0 by construction: nothing was sampled.
-                change |= {"ci_low": None, "ci_high": None, "interval": None}
-            found.append(metric.model_copy(update=change))
+                nothing = {"ci_low": None, "ci_high": None, "interval": None}
+                metric = metric.model_copy(update=nothing)
+            found.append(metric)
     return found
 
 
-def _counts(study: Study, table: pl.DataFrame) -> list[Counts]:
-    scores = study.scores.filter(pl.col("share") == 1.0)
-    own = scores.join(study.pairs.select("pair", "country"), on="pair", how="left")
-    own = own.filter(pl.col("model") == pl.col("country"))
+def _counts(study: Study, table: pl.DataFrame, own: pl.DataFrame) -> list[Counts]:
     found = []
     for country in study.countries:
         pairs = table.filter(pl.col("country") == country)
@@ -221,16 +226,19 @@ def _tests(
     return tuple(Test(old.country, new) for old, new in zip(found, corrected, strict=True))
 
 
-def _spread(study: Study, variant: str, countries: Sequence[str]) -> SeedSpread:
+def _spread(own: pl.DataFrame, variant: str, countries: Sequence[str]) -> SeedSpread:
     """Return the macro average of each seed; a seed that lacks a country is left out."""
-    own = study.scores.join(study.pairs.select("pair", "country"), on="pair", how="left").filter(
-        (pl.col("model") == pl.col("country"))
-        & (pl.col("share") == 1.0)
-        & (pl.col("variant") == variant)
-        & pl.col("country").is_in(list(countries))
+    mine = own.filter((pl.col("variant") == variant) & pl.col("country").is_in(list(countries)))
+    means = (
+        mine.group_by("seed", "country", maintain_order=True)
+        .agg(value=credit().mean())
+        .drop_nulls("value")
     )
-    means = own.group_by("seed", "country").agg(value=credit().mean()).drop_nulls("value")
-    macro = means.group_by("seed").agg(pl.col("value").mean(), n=pl.len()).sort("seed")
+    macro = (
+        means.group_by("seed", maintain_order=True)
+        .agg(pl.col("value").mean(), n=pl.len())
+        .sort("seed")
+    )
     whole = macro.filter(pl.col("n") == len(countries))
     values = {int(seed): float(value) for seed, value, _ in whole.iter_rows()}
     several = len(values) > 1

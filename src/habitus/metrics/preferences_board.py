@@ -42,16 +42,16 @@ class Board:
     replicates: dict[str, Floats] = field(repr=False)
     """Column to bootstrap replicates of its macro average."""
 
-    def metric(self, name: str, country: str | None, column: str, n_excluded: int = 0) -> Metric:
+    def metric(
+        self, name: str, country: str | None, column: str, group: dict[str, str], n_excluded: int
+    ) -> Metric:
         """Return a figure with its interval; `country` None is the macro average."""
         if country is None:
             found = self.macro.get(column)
             n = sum(self.sizes.get((each, column), 0) for each in self.countries)
-            group = {"column": column}
         else:
             found = self.cells.get((country, column))
             n = self.sizes.get((country, column), 0)
-            group = {"country": country, "column": column}
         if found is None or found.value is None:
             return Metric(name=name, value=None, n=0, n_excluded=n_excluded, group=group)
         return Metric(

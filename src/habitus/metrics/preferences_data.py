@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,8 @@ import polars as pl
 from habitus.metrics.bootstrap import RESAMPLES
 from habitus.metrics.preferences import FINETUNE, credit_table
 from habitus.metrics.preferences_board import make_board
-from habitus.metrics.preferences_read import Study, read_benchmarks, read_curves, read_filters
+from habitus.metrics.preferences_read import Study, read_benchmarks, read_curves
+from habitus.metrics.statistics import Floats
 from habitus.types import Metric
 
 TAUS = (0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.99)
@@ -172,9 +174,9 @@ def efficiency(study: Study, seed: int = 0, resamples: int = RESAMPLES) -> Effic
     lost = table.height - common.height
     metrics = []
     for variant, share in points:
-        metric = board.metric("accuracy_share", None, _point(variant, share), lost)
         group = {"variant": variant, "share": f"{share:g}"}
-        metrics.append(metric.model_copy(update={"group": group}))
+        column = _point(variant, share)
+        metrics.append(board.metric("accuracy_share", None, column, group, lost))
     if FINETUNE not in shares:
         reason = "fine-tuning was not trained on several shares, so there is no ratio"
         return Efficiency(tuple(metrics), (), board.countries, reason)
@@ -206,11 +208,11 @@ def share_reaching(target: float, shares: Sequence[float], values: Sequence[floa
     """
     if values[0] >= target:
         return 0.0
-    for before, after in zip(range(len(shares)), range(1, len(shares)), strict=False):
-        if values[after] >= target:
-            part = (target - values[before]) / (values[after] - values[before])
-            logs = math.log(shares[before]), math.log(shares[after])
-            return math.exp(logs[0] + part * (logs[1] - logs[0]))
+    logs = (math.log(share) for share in shares)
+    for (left, before), (right, after) in pairwise(zip(logs, values, strict=True)):
+        if after >= target:
+            part = (target - before) / (after - before)
+            return math.exp(left + part * (right - left))
     return math.inf
 
 
@@ -219,7 +221,7 @@ def _ratio(
     share: float,
     shares: Sequence[float],
     values: Mapping[tuple[str, float], float],
-    draws: Mapping[tuple[str, float], Any],
+    draws: Mapping[tuple[str, float], Floats],
 ) -> Ratio:
     target = values[variant, share]
     needed = share_reaching(target, shares, [values[FINETUNE, each] for each in shares])
@@ -257,7 +259,7 @@ def _ratio(
 
 def kept_shares(study: Study, taus: Sequence[float] = TAUS) -> tuple[Kept, ...]:
     """Return the share of each country's training pairs that a filter at each tau would keep."""
-    table = read_filters(study).drop_nulls("p").unique(["country", "pair"], keep="first")
+    table = study.filters.drop_nulls("p").unique(["country", "pair"], keep="first")
     found = []
     for country in study.countries:
         p = table.filter(pl.col("country") == country)["p"]
@@ -269,7 +271,7 @@ def kept_shares(study: Study, taus: Sequence[float] = TAUS) -> tuple[Kept, ...]:
 
 def weights(study: Study) -> tuple[Weights, ...]:
     """Return the weights of the kept pairs, by variant, over all countries and in each."""
-    table = read_filters(study).filter(pl.col("kept")).drop_nulls("weight")
+    table = study.filters.filter(pl.col("kept")).drop_nulls("weight")
     found = []
     for variant in (name for name in study.variants if name in WEIGHTED):
         mine = table.filter(pl.col("variant") == variant)
@@ -279,7 +281,7 @@ def weights(study: Study) -> tuple[Weights, ...]:
     return tuple(found)
 
 
-def _weights(country: str | None, variant: str, values: Any) -> Weights:
+def _weights(country: str | None, variant: str, values: Floats) -> Weights:
     if not len(values):
         return Weights(country, variant, 0, None, None, None, (0,) * WEIGHT_BINS)
     low, first, middle, third, high = np.quantile(values, [0, 0.25, 0.5, 0.75, 1]).tolist()
@@ -300,10 +302,17 @@ def curves(study: Study) -> tuple[Curve, ...]:
     table = read_curves(study).filter(pl.col("share") == 1.0).drop_nulls("loss")
     done = pl.col("step") / pl.col("step").max().over("unit")
     bins = (done * CURVE_BINS).ceil().clip(1, CURVE_BINS)
+    # Sums in the order of the units: in any other, the last digits would differ from run to run.
     each = (
-        table.with_columns(bin=bins).group_by("variant", "unit", "bin").agg(pl.col("loss").mean())
+        table.with_columns(bin=bins)
+        .group_by("variant", "unit", "bin", maintain_order=True)
+        .agg(pl.col("loss").mean())
     )
-    mean = each.group_by("variant", "bin").agg(pl.col("loss").mean(), n=pl.len()).sort("bin")
+    mean = (
+        each.group_by("variant", "bin", maintain_order=True)
+        .agg(pl.col("loss").mean(), n=pl.len())
+        .sort("bin")
+    )
     found = []
     for variant in study.variants:
         mine = mean.filter(pl.col("variant") == variant)

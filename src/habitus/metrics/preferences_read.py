@@ -105,6 +105,15 @@ class Study:
         """Seeds of the finished units."""
         return tuple(sorted({unit.seed for unit in self.units}))
 
+    @cached_property
+    def filters(self) -> pl.DataFrame:
+        """What the filter saw of each training pair, once for each country and variant.
+
+        `country`, `variant`, `pair`, `p` (how sure the base is of the preference), `weight`,
+        `kept`. Units of one country and variant agree on a pair, so its first row stands for all.
+        """
+        return _filters(self.units)
+
     @property
     def non_commercial(self) -> bool:
         """True when any of the data may not be used commercially."""
@@ -165,18 +174,12 @@ def read_study(paths: Sequence[Path]) -> Study:
     )
 
 
-def read_filters(study: Study) -> pl.DataFrame:
-    """Return what the filter saw of each training pair, once for each country and variant.
-
-    Returns:
-        `country`, `variant`, `pair`, `p` (how sure the base is of the preference), `weight`,
-        `kept`. Units of one country and variant agree on a pair, so its first row stands for all.
-    """
+def _filters(units: Sequence[Unit]) -> pl.DataFrame:
     parts = [
         read_lines(unit.folder / FILTER, _FILTER, ("pair",)).with_columns(
             country=pl.lit(unit.country), variant=pl.lit(unit.variant)
         )
-        for unit in study.units
+        for unit in units
         if (unit.folder / FILTER).is_file()
     ]
     empty = pl.DataFrame(schema={**_FILTER, "country": pl.String, "variant": pl.String})

@@ -13,7 +13,7 @@ import polars as pl
 from habitus.errors import UnknownNameError
 from habitus.metrics.bootstrap import RESAMPLES
 from habitus.metrics.compare import with_holm
-from habitus.metrics.preferences import BASE, credit
+from habitus.metrics.preferences import BASE, credit, join_credit
 from habitus.metrics.preferences_board import make_board, paired_by_country
 from habitus.metrics.preferences_read import Study
 from habitus.types import Comparison, Metric
@@ -97,8 +97,7 @@ def _wide(study: Study, variant: str) -> pl.DataFrame:
     for country in study.countries:
         own = mine.filter(pl.col("model") == country)
         if own.height:
-            mean = own.group_by("pair").agg(credit().mean().alias(_column(country)))
-            table = table.join(mean, on="pair", how="left", maintain_order="left")
+            table = join_credit(table, own, _column(country))
     return table
 
 
@@ -119,9 +118,9 @@ def _cells(
             table, _column(model), BASE, countries, seed, resamples, average=False
         )
         for country in countries:
-            metric = board.metric("matrix", country, _column(model), gains[country].n_excluded)
             group = {"model": model, "country": country}
-            metric = metric.model_copy(update={"group": group})
+            lost = gains[country].n_excluded
+            metric = board.metric("matrix", country, _column(model), group, lost)
             found.append(MatrixCell(model, country, metric, gains[country]))
     gained = with_holm([cell.gain for cell in found])
     return [

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, TypeVar
-
-from pydantic import BaseModel
+from dataclasses import dataclass
+from typing import TypeVar
 
 from habitus.errors import UnknownNameError
 from habitus.metrics.bootstrap import RESAMPLES
@@ -67,7 +65,8 @@ def summarise_study(
 
     Args:
         study: The study.
-        variant: The variant in focus; None is "scpo", or the last of the study's.
+        variant: The variant in focus; None is the study's last, which is "scpo" where it
+            has it.
         seed: Seed of the resampling.
         resamples: Number of bootstrap replicates.
         advance: Called with 1 after each of `PARTS` parts.
@@ -75,9 +74,7 @@ def summarise_study(
     Raises:
         InputError: When the study has no such variant, or a file is broken.
     """
-    last = study.variants[-1] if study.variants else "scpo"
-    default = "scpo" if "scpo" in study.variants else last
-    chosen = variant or default
+    chosen = variant or (study.variants[-1] if study.variants else "scpo")
     if chosen not in study.variants:
         raise UnknownNameError("variant", chosen, study.variants)
 
@@ -96,16 +93,3 @@ def summarise_study(
         benchmarks=done(benchmarks(study)),
         seed=seed,
     )
-
-
-def plain(value: Any) -> Any:
-    """Return figures as values that JSON can hold."""
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json")
-    if is_dataclass(value) and not isinstance(value, type):
-        return {each.name: plain(getattr(value, each.name)) for each in fields(value)}
-    if isinstance(value, dict):
-        return {str(key): plain(part) for key, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(part) for part in value]
-    return value

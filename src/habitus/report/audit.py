@@ -16,7 +16,7 @@ from habitus.report.figures import MAX_CULTURES, MAX_DOMAINS, MAX_TABLE_ROWS, Fi
 from habitus.report.findings import Finding
 from habitus.report.model import order_key
 from habitus.report.page import build_page, shown_notes
-from habitus.report.terminal import TONES, Bar, make_table, say_line, styled
+from habitus.report.terminal import Bar, make_table, say_findings, say_line, styled
 from habitus.report.text import Budget, bounds, count, one_line, p_value, percent
 from habitus.store import write_atomic
 
@@ -330,11 +330,7 @@ def print_audit(audit: Audit, console: Console) -> None:
     """
     items = count(audit.n_items, "item")
     say_line(console, f"audit of {one_line(audit.benchmark, 120)}: {items}", "bold")
-    said = verdict(audit)
-    say_line(console, said.text, TONES.get(said.tone, "bold"))
-    for finding in findings(audit):
-        mark = "!" if finding.tone == "warning" else "-"
-        say_line(console, f"{mark} {finding.text}", TONES.get(finding.tone, ""))
+    say_findings(console, verdict(audit), findings(audit))
     _print_rules(audit.rules, console)
     for check in audit.checks:
         style = {"failed": "yellow"}.get(check.state, "")

@@ -73,14 +73,14 @@ def forest(rows: Sequence[Row], description: str) -> dict[str, Any]:
             "chance": row.chance,
             "figures": f"{percent(row.value, 0)} · n {row.n:,}",
             "Accuracy": percent(row.value),
-            "Interval": _interval(row.low, row.high),
+            "Interval": shown_interval(row.low, row.high),
             "Items": f"{row.n:,}",
             "Chance": percent(row.chance),
         }
         for row in rows
     ]
     base = _base(rows, facts, "Accuracy", "Interval", "Items", "Chance")
-    layers = [*_chance(rows, base), *_intervals(base, _share_axis())]
+    layers = [*_chance(rows, base), *_intervals(base, share_axis())]
     return finish(layers, len(rows), description)
 
 
@@ -88,7 +88,7 @@ def _chance(rows: Sequence[Row], base: alt.Chart) -> list[alt.Chart]:
     """One line over the whole chart where chance is one number, else a tick in each row."""
     chances = {round(row.chance, 6) for row in rows if row.chance is not None}
     if len(chances) == 1:
-        return [_line(chances.pop())]
+        return [rule(chances.pop())]
     return [base.mark_tick(style="chance-tick").encode(x="chance:Q")] if chances else []
 
 
@@ -117,7 +117,7 @@ def differences(rows: Sequence[Row], description: str) -> dict[str, Any]:
         scale=alt.Scale(domain=[-reach, reach]),
     )
     base = _base(rows, facts, "Difference", "Interval", "Items", label_limit=250)
-    return finish([_line(0), *_intervals(base, x)], len(rows), description)
+    return finish([rule(0), *_intervals(base, x)], len(rows), description)
 
 
 def bars(rows: Sequence[Row], description: str, even: float | None = None) -> dict[str, Any]:
@@ -134,20 +134,21 @@ def bars(rows: Sequence[Row], description: str, even: float | None = None) -> di
         for row in rows
     ]
     base = _base(rows, facts, "Share", "n")
-    layers = [base.mark_bar(style="share").encode(x=_share_axis(), color=_TONE), _figures(base)]
+    layers = [base.mark_bar(style="share").encode(x=share_axis(), color=TONE), _figures(base)]
     if even is not None:
-        layers.append(_line(even))
+        layers.append(rule(even))
     return finish(layers, len(rows), description)
 
 
 PIXELS = 7
 """Width of a character of an axis label, about."""
 
-_TONE = alt.Color(
+TONE = alt.Color(
     "kind:N",
     legend=None,
     scale=alt.Scale(domain=["model", "baseline", "alert"], range="category"),
 )
+"""Colour of a mark by its `kind`."""
 
 
 def _base(
@@ -174,8 +175,8 @@ def _base(
 
 def _intervals(base: alt.Chart, x: alt.X) -> list[alt.Chart]:
     return [
-        base.mark_rule(style="interval").encode(x=alt.X("low:Q"), x2="high:Q", color=_TONE),
-        base.mark_point(style="figure").encode(x=x, color=_TONE),
+        base.mark_rule(style="interval").encode(x=alt.X("low:Q"), x2="high:Q", color=TONE),
+        base.mark_point(style="figure").encode(x=x, color=TONE),
         _figures(base),
     ]
 
@@ -188,7 +189,8 @@ def _figures(base: alt.Chart) -> alt.Chart:
     return chart
 
 
-def _line(place: float) -> alt.Chart:
+def rule(place: float) -> alt.Chart:
+    """Return a line over the whole height at `place`."""
     data = alt.InlineData(values=[{"place": place}])
     chart: alt.Chart = alt.Chart(data).mark_rule(style="chance").encode(x="place:Q")
     return chart
@@ -212,42 +214,73 @@ def heat_map(cells: Sequence[Cell], chance: float | None, description: str) -> d
             "shown": "–" if cell.value is None else percent(cell.value, 0),
             "items": f"n {cell.n:,}",
             "Accuracy": percent(cell.value),
-            "Interval": _interval(cell.low, cell.high),
+            "Interval": shown_interval(cell.low, cell.high),
             "Items": f"{cell.n:,}",
             "Chance": percent(cell.chance),
         }
         for cell in cells
     ]
-    base = alt.Chart(alt.InlineData(values=values)).encode(
+    floor = chance if chance else 0.25
+    return heat(
+        values,
+        list(row_labels.values()),
+        list(column_labels.values()),
+        "gain",
+        (-floor, 0, 1 - floor),
+        "items",
+        _tooltip("row", "column", "Accuracy", "Interval", "Items", "Chance"),
+        description,
+    )
+
+
+def heat(
+    values: Sequence[dict[str, Any]],
+    rows: Sequence[str],
+    columns: Sequence[str],
+    colour: str,
+    reach: tuple[float, float, float],
+    below: str,
+    tips: Sequence[alt.Tooltip],
+    description: str,
+) -> dict[str, Any]:
+    """Return a heat map of cells that hold two lines of text.
+
+    Args:
+        values: The cells: `row` and `column` (labels), `strength` (1 is not faded), `shown` (the
+            first line), and the fields that are named here.
+        rows: Labels of the rows, in their order.
+        columns: Labels of the columns, in their order.
+        colour: Field that the colour shows.
+        reach: Its values that are drawn in orange, grey and blue.
+        below: Field of the second line.
+        tips: What is shown on hovering.
+        description: For readers who do not see it.
+    """
+    base = alt.Chart(alt.InlineData(values=list(values))).encode(
         x=alt.X(
             "column:N",
             sort=None,
             title=None,
-            scale=alt.Scale(domain=list(column_labels.values())),
+            scale=alt.Scale(domain=list(columns)),
             axis=alt.Axis(orient="top", labelAngle=0, style="column"),
         ),
-        y=alt.Y("row:N", sort=None, title=None, scale=alt.Scale(domain=list(row_labels.values()))),
-        tooltip=_tooltip("row", "column", "Accuracy", "Interval", "Items", "Chance"),
+        y=alt.Y("row:N", sort=None, title=None, scale=alt.Scale(domain=list(rows))),
+        tooltip=list(tips),
     )
-    floor = chance if chance else 0.25
-    colour = alt.Color(
-        "gain:Q",
-        legend=None,
-        scale=alt.Scale(
-            domain=[-floor, 0, 1 - floor], range="diverging", clamp=True, interpolate="rgb"
-        ),
-    )
+    scale = alt.Scale(domain=list(reach), range="diverging", clamp=True, interpolate="rgb")
     layers = [
         base.mark_rect(style="cell").encode(
-            color=colour, opacity=alt.Opacity("strength:Q", scale=None, legend=None)
+            color=alt.Color(f"{colour}:Q", legend=None, scale=scale),
+            opacity=alt.Opacity("strength:Q", scale=None, legend=None),
         ),
         base.mark_text(style="cell-value", dy=-6).encode(text="shown:N"),
-        base.mark_text(style="cell-items", dy=8).encode(text="items:N"),
+        base.mark_text(style="cell-items", dy=8).encode(text=f"{below}:N"),
     ]
     return finish(layers, len(rows), description, step=36)
 
 
-def _share_axis() -> alt.X:
+def share_axis() -> alt.X:
+    """Return the x axis of `value`, a share, from 0 to 100 %."""
     return alt.X(
         "value:Q",
         title=None,
@@ -258,7 +291,8 @@ def _share_axis() -> alt.X:
     )
 
 
-def _interval(low: float | None, high: float | None) -> str:
+def shown_interval(low: float | None, high: float | None) -> str:
+    """Return an interval of shares with its unit, such as "46.3 to 76.8 %"."""
     return bounds(low, high) if low is None or high is None else f"{bounds(low, high)} %"
 
 

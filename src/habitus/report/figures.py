@@ -87,22 +87,24 @@ def accuracy_row(metric: Metric, label: str, chance: float | None, kind: str = "
 
 def forest_table(first: str, rows: Sequence[Row]) -> Table:
     """Return the numbers of a forest plot."""
-    return Table(
-        (first, "Accuracy", "95 % interval", "Items", "Chance"),
-        tuple(
-            (
-                one_line(row.label, 200),
-                percent(row.value),
-                bounds(row.low, row.high),
-                f"{row.n:,}",
-                percent(row.chance),
-            )
-            for row in rows[:MAX_TABLE_ROWS]
-        ),
-        f"{len(rows) - MAX_TABLE_ROWS:,} more rows are in metrics.json."
-        if len(rows) > MAX_TABLE_ROWS
-        else "",
-    )
+    cells = [
+        (
+            one_line(row.label, 200),
+            percent(row.value),
+            bounds(row.low, row.high),
+            f"{row.n:,}",
+            percent(row.chance),
+        )
+        for row in rows
+    ]
+    return cut_table((first, "Accuracy", "95 % interval", "Items", "Chance"), cells, "metrics.json")
+
+
+def cut_table(headers: tuple[str, ...], rows: Sequence[tuple[str, ...]], file: str) -> Table:
+    """Return a table of the first rows that says how many more are in `file`."""
+    more = len(rows) - MAX_TABLE_ROWS
+    note = f"{more:,} more rows are in {file}." if more > 0 else ""
+    return Table(headers, tuple(rows[:MAX_TABLE_ROWS]), note)
 
 
 def baseline_rows(table: MetricTable, shown: Collection[str] = ()) -> list[Row]:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from pydantic_core import to_jsonable_python
 from rich.console import Console
 
-from habitus.metrics.preferences import BASE, FINETUNE
+from habitus.metrics.preferences import BASE, DISAGREE, FINETUNE
 from habitus.metrics.preferences_read import Study
-from habitus.metrics.preferences_summary import StudyFigures, plain
+from habitus.metrics.preferences_summary import StudyFigures
 from habitus.report import scpo_figures as parts
+from habitus.report import scpo_training as training
 from habitus.report.figures import Table
 from habitus.report.findings import Finding
 from habitus.report.page import build_page, shown_notes
-from habitus.report.scpo_figures import NAMES, View, comparison_cells, place
-from habitus.report.terminal import TONES, make_table, say_line, styled
+from habitus.report.scpo_figures import FIGURES, NAMES, View, comparison_cells, place, told
+from habitus.report.terminal import make_table, say_findings, say_line, styled
 from habitus.report.text import (
     Budget,
     bounds,
@@ -29,8 +31,8 @@ from habitus.report.text import (
 from habitus.store import write_atomic
 from habitus.types import Comparison
 
-PAGE, FIGURES = "scpo-report.html", "figures.json"
-"""Names of the page and of the file with all figures."""
+PAGE = "scpo-report.html"
+"""Name of the page."""
 
 PAPER = ("arXiv 2606.18606", "https://arxiv.org/abs/2606.18606")
 """The paper of the method: its name and address."""
@@ -69,7 +71,7 @@ def to_json(study: Study, figures: StudyFigures) -> dict[str, object]:
         "units": len(study.units),
         "unfinished": [list(key) for key in study.unfinished],
         "verdict": verdict(View(study, figures)).text,
-        **plain(figures),
+        **to_jsonable_python(figures),
     }
 
 
@@ -85,10 +87,10 @@ def render_study(study: Study, figures: StudyFigures) -> str:
             "overview": accuracy[:1],
             "countries": accuracy[1:],
             "matrix": [parts.matrix_figure(figures.steering)],
-            "efficiency": [parts.efficiency_figure(view)],
-            "kept": [parts.kept_figure(view)],
-            "weights": parts.weight_figures(view),
-            "curves": [parts.curve_figure(view)],
+            "efficiency": [training.efficiency_figure(view)],
+            "kept": [training.kept_figure(view)],
+            "weights": training.weight_figures(view),
+            "curves": [training.curve_figure(view)],
         },
         title=f"Country reward models from {one_line(study.base, 80)}",
         base=study.base,
@@ -102,9 +104,9 @@ def render_study(study: Study, figures: StudyFigures) -> str:
         counts=parts.counts_table(view),
         seeds=parts.seeds_table(view),
         steering=parts.steering_table(figures.steering),
-        ratios=parts.ratio_table(view),
-        benchmarks=parts.benchmark_table(view),
-        units=_units_table(view),
+        ratios=training.ratio_table(view),
+        benchmarks=training.benchmark_table(view),
+        units=training.units_table(view),
         notes=shown_notes(_notes(view)),
         commands=[budget.clip(command) for command in commands if command],
         setup=_setup(view),
@@ -133,13 +135,6 @@ def verdict(view: View) -> Finding:
         "above" if better else "below",
         f"{names}: {'more' if better else 'less'} accurate beyond the noise ({figures}).",
     )
-
-
-def told(found: Comparison) -> bool:
-    """True when the corrected test and the interval both tell two models apart."""
-    if found.p_holm is None or found.ci_low is None or found.ci_high is None:
-        return False
-    return found.p_holm < 0.05 and (found.ci_low > 0 or found.ci_high < 0)
 
 
 def _against(other: str) -> str:
@@ -239,24 +234,6 @@ def _notes(view: View) -> list[str]:
     return found
 
 
-def _units_table(view: View) -> Table:
-    """Return training in numbers, by country and variant, over folds and seeds."""
-    groups: dict[tuple[str, str], list[dict[str, float]]] = {}
-    keys = ("n_train", "n_kept", "n_too_long", "n_steps", "n_skipped", "seconds")
-    for unit in view.study.units:
-        if unit.share == 1.0:
-            numbers = {key: float(unit.run.get(key) or 0) for key in keys}
-            groups.setdefault((unit.country, unit.variant), []).append(numbers)
-    rows = []
-    for (country, variant), units in groups.items():
-        mean = {key: sum(unit[key] for unit in units) / len(units) for key in keys}
-        cells = (f"{mean[key]:,.0f}" for key in keys[:-1])
-        name = NAMES.get(variant, variant)
-        rows.append((place(country), name, f"{len(units):,}", *cells, f"{mean['seconds']:,.1f}"))
-    headers = ("Country", "Variant", "Units", "Pairs", "Kept", "Too long", "Steps", "Skipped")
-    return Table((*headers, "Seconds"), tuple(rows), "Means over units trained on all their data.")
-
-
 def _setup(view: View) -> list[tuple[str, str]]:
     about = view.study.about[0]
     rows = [
@@ -289,12 +266,8 @@ def print_study(study: Study, figures: StudyFigures, console: Console) -> None:
     """
     view = View(study, figures)
     say_line(console, f"country reward models from {one_line(study.base, 120)}", "bold")
-    said = verdict(view)
-    say_line(console, said.text, TONES.get(said.tone, "bold"))
-    for finding in findings(view):
-        mark = "!" if finding.tone == "warning" else "-"
-        say_line(console, f"{mark} {finding.text}", TONES.get(finding.tone, ""))
-    for name, title in (("accuracy", "All pairs"), ("accuracy_disagree", "Base disagrees")):
+    say_findings(console, verdict(view), findings(view))
+    for name, title in (("accuracy", "All pairs"), (DISAGREE, "Base disagrees")):
         _print_layer(view, name, title, console)
     say_line(console, LAYER_NOTE)
     table = make_table(

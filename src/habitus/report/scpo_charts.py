@@ -8,14 +8,13 @@ from typing import Any
 
 import altair as alt
 
-from habitus.report.charts import finish
-from habitus.report.text import bounds, percent, unique_labels
+from habitus.report.charts import TONE, finish, heat, rule, share_axis, shown_interval
+from habitus.report.text import percent, unique_labels
 
 _TALL = 12  # rows of the usual height that a line chart is high
 
-_LAYERS = ("all pairs", "base disagrees")
-
-_COLOUR = ("model", "baseline", "alert")
+LAYERS = ("all pairs", "base disagrees")
+"""The two layers of accuracy."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,7 @@ class LayerRow:
     label: str
     """The variant."""
     layer: str
-    """"all pairs" or "base disagrees"."""
+    """One of `LAYERS`."""
     value: float | None
     """Accuracy, 0 to 1."""
     low: float | None
@@ -83,9 +82,9 @@ def layers(rows: Sequence[LayerRow], base: float | None, description: str) -> di
             "value": row.value,
             "low": row.low,
             "high": row.high,
-            "shown": f"{percent(row.value, 0)}",
+            "shown": percent(row.value, 0),
             "Accuracy": percent(row.value),
-            "Interval": f"{bounds(row.low, row.high)} %" if row.low is not None else "–",
+            "Interval": shown_interval(row.low, row.high),
             "Pairs": f"{row.n:,}",
         }
         for row in rows
@@ -93,35 +92,26 @@ def layers(rows: Sequence[LayerRow], base: float | None, description: str) -> di
     ]
     tips = [alt.Tooltip("label:N", title=" "), alt.Tooltip("layer:N", title="Layer")]
     tips += [alt.Tooltip(f"{name}:N", title=name) for name in ("Accuracy", "Interval", "Pairs")]
-    offset = alt.YOffset("layer:N", scale=alt.Scale(domain=list(_LAYERS), paddingOuter=0.4))
+    offset = alt.YOffset("layer:N", scale=alt.Scale(domain=list(LAYERS), paddingOuter=0.4))
     y = alt.Y("label:N", sort=None, title=None, scale=alt.Scale(domain=labels))
     chart = alt.Chart(alt.InlineData(values=values)).encode(y=y, yOffset=offset, tooltip=tips)
     colour = alt.Color(
         "layer:N",
         legend=None,
-        scale=alt.Scale(domain=[_LAYERS[0], "-", _LAYERS[1]], range="category"),
+        scale=alt.Scale(domain=[LAYERS[0], "-", LAYERS[1]], range="category"),
     )
     shape = alt.Shape(
         "layer:N",
         legend=None,
-        scale=alt.Scale(domain=list(_LAYERS), range=["circle", "diamond"]),
-    )
-    x = alt.X(
-        "value:Q",
-        title=None,
-        axis=alt.Axis(
-            labelExpr="format(100 * datum.value, '.0f') + ' %'", values=[0, 0.25, 0.5, 0.75, 1]
-        ),
-        scale=alt.Scale(domain=[0, 1]),
+        scale=alt.Scale(domain=list(LAYERS), range=["circle", "diamond"]),
     )
     parts = [
         chart.mark_rule(style="interval").encode(x=alt.X("low:Q"), x2="high:Q", color=colour),
-        chart.mark_point(style="figure").encode(x=x, color=colour, shape=shape),
+        chart.mark_point(style="figure").encode(x=share_axis(), color=colour, shape=shape),
         chart.mark_text(style="figures").encode(x=alt.value("width"), text="shown:N"),
     ]
     if base is not None:
-        line = alt.Chart(alt.InlineData(values=[{"place": base}]))
-        parts.insert(0, line.mark_rule(style="chance").encode(x="place:Q"))
+        parts.insert(0, rule(base))
     return finish(parts, len(labels), description, step=38)
 
 
@@ -151,32 +141,16 @@ def matrix(cells: Sequence[MatrixCell], description: str) -> dict[str, Any]:
         ("Interval", "Interval"),
         ("below", "Accuracy"),
     )
-    chart = alt.Chart(alt.InlineData(values=values)).encode(
-        x=alt.X(
-            "column:N",
-            sort=None,
-            title=None,
-            scale=alt.Scale(domain=list(column_labels.values())),
-            axis=alt.Axis(orient="top", labelAngle=0, style="column"),
-        ),
-        y=alt.Y("row:N", sort=None, title=None, scale=alt.Scale(domain=list(row_labels.values()))),
-        tooltip=[alt.Tooltip(f"{name}:N", title=title) for name, title in titles],
+    return heat(
+        values,
+        list(row_labels.values()),
+        list(column_labels.values()),
+        "value",
+        (-reach, 0, reach),
+        "below",
+        [alt.Tooltip(f"{name}:N", title=title) for name, title in titles],
+        description,
     )
-    colour = alt.Color(
-        "value:Q",
-        legend=None,
-        scale=alt.Scale(
-            domain=[-reach, 0, reach], range="diverging", clamp=True, interpolate="rgb"
-        ),
-    )
-    parts = [
-        chart.mark_rect(style="cell").encode(
-            color=colour, opacity=alt.Opacity("strength:Q", scale=None, legend=None)
-        ),
-        chart.mark_text(style="cell-value", dy=-6).encode(text="shown:N"),
-        chart.mark_text(style="cell-items", dy=8).encode(text="below:N"),
-    ]
-    return finish(parts, len(rows), description, step=36)
 
 
 def lines(
@@ -236,7 +210,6 @@ def lines(
     y = alt.Y(
         "y:Q", title=y_title, axis=share if percents else alt.Axis(), scale=alt.Scale(zero=False)
     )
-    kind = alt.Color("kind:N", legend=None, scale=alt.Scale(domain=list(_COLOUR), range="category"))
     dash = alt.StrokeDash(
         "dash:N",
         legend=None,
@@ -247,7 +220,7 @@ def lines(
         alt.Tooltip("X:N", title=x_title),
         alt.Tooltip("Y:N", title=y_title),
     ]
-    base = alt.Chart(alt.InlineData(values=values)).encode(x=x, color=kind, tooltip=tips)
+    base = alt.Chart(alt.InlineData(values=values)).encode(x=x, color=TONE, tooltip=tips)
     ending = alt.Chart(alt.InlineData(values=ends)).encode(x=x, y=y)
     parts = [
         base.mark_rule(opacity=0.4, strokeWidth=2).encode(y=alt.Y("low:Q"), y2="high:Q"),
@@ -257,8 +230,8 @@ def lines(
     if names:
         parts.append(ending.mark_text(style="figures", dx=10).encode(text="line:N"))
     if mark is not None:
-        rule = alt.Chart(alt.InlineData(values=[{"x": mark}]))
-        parts.insert(0, rule.mark_rule(style="chance").encode(x="x:Q"))
+        marked = alt.Chart(alt.InlineData(values=[{"x": mark}]))
+        parts.insert(0, marked.mark_rule(style="chance").encode(x="x:Q"))
     return finish(parts, _TALL, description)
 
 
@@ -295,9 +268,7 @@ def histogram(counts: Sequence[int], x_title: str, description: str) -> dict[str
         x=alt.X("left:Q", title=x_title, scale=alt.Scale(domain=[0, 1]), bin="binned"),
         x2="right:Q",
         y=alt.Y("n:Q", title="pairs"),
-        color=alt.Color(
-            "kind:N", legend=None, scale=alt.Scale(domain=list(_COLOUR), range="category")
-        ),
+        color=TONE,
         tooltip=[alt.Tooltip("Weight:N"), alt.Tooltip("Pairs:N")],
     )
     return finish([chart.mark_bar()], 8, description)

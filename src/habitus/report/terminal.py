@@ -56,7 +56,7 @@ def print_run(data: ReportData, console: Console) -> None:
             console,
             f"accuracy {percent(accuracy.value)}, 95 % interval {interval}, n = {accuracy.n:,}",
         )
-    _say_findings(console, findings.verdict(data), findings.findings(data))
+    say_findings(console, findings.verdict(data), findings.findings(data))
     rows = []
     if accuracy is not None:
         rows.append(
@@ -96,7 +96,7 @@ def print_comparison(
     """
     narrow = console.width < 100
     standings = findings.standings(runs, comparisons)
-    _say_findings(
+    say_findings(
         console,
         findings.comparison_verdict(standings),
         findings.comparison_findings(runs, comparisons),
@@ -192,7 +192,8 @@ def make_table(title: str, headers: Sequence[str]) -> Table:
     return table
 
 
-def _say_findings(console: Console, verdict: Finding, others: Iterable[Finding]) -> None:
+def say_findings(console: Console, verdict: Finding, others: Iterable[Finding]) -> None:
+    """Print the verdict, and the other findings under it, each in the style of its tone."""
     say_line(console, verdict.text, TONES.get(verdict.tone, "bold"))
     for finding in others:
         mark = "!" if finding.tone == "warning" else "-"
