@@ -2,7 +2,8 @@
 
 import pytest
 
-from habitus.build.references import fold, read_references, targets
+from habitus.build.references import read_references, targets
+from habitus.data.answers import fold
 from habitus.errors import InputError, UnknownNameError
 from tests.build_samples import FACTS, reference, write_lines
 

@@ -193,6 +193,11 @@ def test_all_countries_share_a_questions_part_and_fold(tmp_path):
     assert {one.weight for one in pairs} == {1.0}
 
 
+def test_folds_are_listed_by_number(tmp_path):
+    card, _ = made(tmp_path, n=400, folds=12)
+    assert list(card.folds) == [str(fold) for fold in range(12)]
+
+
 def test_countries_are_kept_and_left_out_by_any_name(tmp_path):
     everything, pairs = made(tmp_path, "all")
     card, kept = made(tmp_path, "one", countries=("south africa",))

@@ -103,6 +103,8 @@ def test_the_survey_country_is_named_where_the_question_points_to_it(tmp_path):
     row = ROW | {"question": "Is (survey country) safe?", "country": "Philippines"}
     found = read_source(write(tmp_path, [row]))
     assert found.pairs[0].prompt[0].content == "Is the Philippines safe?"
+    found = read_source(write(tmp_path, [row | {"question": "(Survey country) is safe."}]))
+    assert found.pairs[0].prompt[0].content == "The Philippines is safe."
 
 
 def test_other_published_forms_are_read(tmp_path):

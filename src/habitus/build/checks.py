@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from habitus.build.records import Outcome
-from habitus.build.references import fold
 from habitus.clients import recognise
 from habitus.clients.engine import Reply
 from habitus.clients.recognise import UNLIKELY
+from habitus.data.answers import fold
 from habitus.types import Status
 from habitus.verdicts import split_thinking
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from habitus.build.records import Outcome
-from habitus.build.references import CulturalReference, Target, fold
+from habitus.build.references import CulturalReference, Target
+from habitus.data.answers import fold
 
 CHOSEN = 0
 """Number of the chosen answer among an item's four; rejected ones have 1 to 3."""

@@ -18,10 +18,11 @@ from habitus.build.checks import Checked, Languages, check_reply, repeats
 from habitus.build.filtering import Case, Filter
 from habitus.build.flights import CHOSEN, Answer, Flight, Rules, Slot
 from habitus.build.records import Outcome, StageLogs, StageRecord
-from habitus.build.references import REJECTED, CulturalReference, fold
+from habitus.build.references import REJECTED, CulturalReference
 from habitus.build.writers import Task, Writers
 from habitus.clients.engine import Reply
 from habitus.clients.recognise import base
+from habitus.data.answers import fold
 from habitus.prompts import Prompt
 from habitus.types import canonical_json, digest
 

@@ -17,6 +17,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import BeforeValidator, Field, ValidationError
 
 from habitus.data import fields
+from habitus.data.answers import fold
 from habitus.data.source import Row, Source
 from habitus.errors import InputError, UnknownNameError
 from habitus.types import Frozen, canonical_json, digest
@@ -99,14 +100,6 @@ class ReferenceSet:
     def pool(self) -> tuple[CulturalReference, ...]:
         """All of them."""
         return (*self.references, *self.mismatch)
-
-
-def fold(text: str) -> str:
-    """Return a text without what tells no texts apart: case, width, white space, punctuation."""
-    normal = unicodedata.normalize("NFKC", text).casefold()
-    return "".join(
-        char for char in normal if char.isalnum() or unicodedata.category(char)[0] == "M"
-    )
 
 
 def read_references(

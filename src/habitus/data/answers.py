@@ -1,4 +1,4 @@
-"""When two short answers say the same, and whether their form gives something away (for BLEnD)."""
+"""When two texts say the same, and whether an answer's form gives something away (for BLEnD)."""
 
 from __future__ import annotations
 
@@ -31,6 +31,14 @@ class Form:
     """All letters and digits without spaces."""
     words: frozenset[str]
     """The words that matter."""
+
+
+def fold(text: str) -> str:
+    """Return a text without what tells no texts apart: case, width, white space, punctuation."""
+    normal = unicodedata.normalize("NFKC", text).casefold()
+    return "".join(
+        char for char in normal if char.isalnum() or unicodedata.category(char)[0] == "M"
+    )
 
 
 def clean(text: str) -> str:

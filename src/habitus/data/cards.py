@@ -85,19 +85,19 @@ def make_card(items: Sequence[Item], **fields: object) -> ImportCard:
         items: The items, at least one.
         **fields: The fields that the items do not tell: name, format, source and the like.
     """
-    licences = _count(item.licence for item in items)
+    licences = count(item.licence for item in items)
     counted: dict[str, object] = {
         "version": benchmark_digest(items),
         "licences": licences,
         "non_commercial": non_commercial(licences),
         "n_items": len(items),
         "n_clusters": len({item.parent_id or item.id for item in items}),
-        "cultures": _count(item.culture for item in items),
-        "countries": _count(item.country for item in items),
-        "languages": _count(item.language for item in items),
-        "domains": _count(item.domain for item in items),
-        "candidates": _by_number(Counter(len(item.candidates) for item in items)),
-        "authors": _count(item.author for item in items),
+        "cultures": count(item.culture for item in items),
+        "countries": count(item.country for item in items),
+        "languages": count(item.language for item in items),
+        "domains": count(item.domain for item in items),
+        "candidates": by_number(Counter(len(item.candidates) for item in items)),
+        "authors": count(item.author for item in items),
         "human_validated": sum(item.human_validated for item in items),
         "chance": round(sum(item.chance for item in items) / len(items), 4),
         "longest": round(sum(_by_length(item, 1) for item in items) / len(items), 4),
@@ -125,13 +125,14 @@ def _by_length(item: Item, sign: int) -> float:
     return sum(id in item.best_ids for id in taken) / len(taken)
 
 
-def _count(values: Iterable[str | None]) -> dict[str, int]:
+def count(values: Iterable[str | None]) -> dict[str, int]:
     """Count values, the most frequent first, equals by name."""
     counts = Counter(value or UNKNOWN for value in values)
     return dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))
 
 
-def _by_number(counts: Mapping[int, int]) -> dict[str, int]:
+def by_number(counts: Mapping[int, int]) -> dict[str, int]:
+    """Return counts of numbers in the order of the numbers."""
     return {str(number): counts[number] for number in sorted(counts)}
 
 
@@ -140,8 +141,8 @@ def card_text(card: ImportCard) -> str:
     about = ABOUT.get(card.format)
     title = f"{about.title} ({about.paper})" if about else f"the file or folder {card.source}"
     parts = [
-        f"# {_cell(card.name)}",
-        f"{card.n_items:,} items in the format of Habitus, made from {_cell(title)}. Load them by "
+        f"# {cell(card.name)}",
+        f"{card.n_items:,} items in the format of Habitus, made from {cell(title)}. Load them by "
         "the path of this folder: `habitus evaluate MODEL --benchmark FOLDER`.",
         _licences(card),
         _figures(card),
@@ -155,7 +156,7 @@ def card_text(card: ImportCard) -> str:
 
 def _licences(card: ImportCard) -> str:
     lines = ["## Licence", ""]
-    lines += [f"- {_cell(name)}: {count:,} items" for name, count in card.licences.items()]
+    lines += [f"- {cell(name)}: {n:,} items" for name, n in card.licences.items()]
     told = {
         "yes": "Non-commercial use only. Mark what is trained on these items as non-commercial, too.",
         "no": "No licence here forbids commercial use.",
@@ -169,13 +170,13 @@ def _figures(card: ImportCard) -> str:
         "items": f"{card.n_items:,}",
         "parents (intervals are clustered by them)": f"{card.n_clusters:,}",
         "candidates of an item": ", ".join(f"{n} ({c:,})" for n, c in card.candidates.items()),
-        "written by": ", ".join(f"{_cell(who)} ({c:,})" for who, c in card.authors.items()),
+        "written by": ", ".join(f"{cell(who)} ({c:,})" for who, c in card.authors.items()),
         "checked by people of the culture": f"{card.human_validated:,}",
         "accuracy of a random pick": f"{card.chance:.1%}",
         "accuracy of the longest candidate": f"{card.longest:.1%}",
         "accuracy of the shortest candidate": f"{card.shortest:.1%}",
     }
-    return "## Figures\n\n" + _table("figure", "value", rows)
+    return "## Figures\n\n" + table("figure", "value", rows)
 
 
 def _tables(card: ImportCard) -> list[str]:
@@ -186,8 +187,7 @@ def _tables(card: ImportCard) -> list[str]:
         ("domain", card.domains),
     )
     return [
-        f"### By {name}\n\n"
-        + _table(name, "items", {key: f"{count:,}" for key, count in counts.items()})
+        f"### By {name}\n\n" + table(name, "items", {key: f"{n:,}" for key, n in counts.items()})
         for name, counts in parts
         if set(counts) != {UNKNOWN}
     ]
@@ -196,8 +196,8 @@ def _tables(card: ImportCard) -> list[str]:
 def _left_out(card: ImportCard) -> str:
     if not card.skipped:
         return "## Left out\n\nNothing."
-    rows = {reason: f"{count:,}" for reason, count in card.skipped.items()}
-    return "## Left out\n\n" + _table("reason", "rows", rows)
+    rows = {reason: f"{n:,}" for reason, n in card.skipped.items()}
+    return "## Left out\n\n" + table("reason", "rows", rows)
 
 
 def _limits(card: ImportCard) -> list[str]:
@@ -233,17 +233,16 @@ def _origin(card: ImportCard) -> str:
         "Habitus": card.habitus,
         "version (digest of the items)": card.version,
     }
-    notes = "".join(f"\n- {_cell(note)}" for note in card.notes)
-    return "## Origin\n\n" + _table("what", "value", rows) + (f"\n{notes}" if notes else "")
+    notes = "".join(f"\n- {cell(note)}" for note in card.notes)
+    return "## Origin\n\n" + table("what", "value", rows) + (f"\n{notes}" if notes else "")
 
 
-def _table(first: str, second: str, rows: Mapping[str, str]) -> str:
+def table(first: str, second: str, rows: Mapping[str, str]) -> str:
+    """Return a Markdown table of two columns, with these heads."""
     head = [f"| {first} | {second} |", "|---|---:|"]
-    return "\n".join(
-        [*head, *(f"| {_cell(key)} | {_cell(value)} |" for key, value in rows.items())]
-    )
+    return "\n".join([*head, *(f"| {cell(key)} | {cell(value)} |" for key, value in rows.items())])
 
 
-def _cell(text: str) -> str:
+def cell(text: str) -> str:
     """Return a text from data so that it stays text in Markdown."""
     return re.sub(r"([\\|<>`*_\[\]#])", r"\\\1", " ".join(text.split()))

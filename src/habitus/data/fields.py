@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -92,6 +93,22 @@ def text(row: Row, column: str) -> str:
     if value is None:
         raise row.error(f"column {column} is empty")
     return value
+
+
+def rating_of(row: Row, column: str, most: int) -> float:
+    """Return a column's rating.
+
+    Raises:
+        InputError: When it is no number from 1 to `most`.
+    """
+    value = row.values[column]
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if isinstance(value, bool) or not 1 <= number <= most:
+        raise row.error(f"column {column} must be from 1 to {most}, found {str(value)[:40]!r}")
+    return number
 
 
 def literal(row: Row, column: str, pattern: re.Pattern[str] | None = None) -> Any:

@@ -44,11 +44,8 @@ def load(source: str, *, format: str | None = None, seed: int = 0) -> Benchmark:
     chosen = format or detect(read)
     with _collector_paused():
         items, note = _items(chosen, read)
-    notes = [note] if note else []
-    if read.surrogates:
-        s = "" if read.surrogates == 1 else "s"
-        notes.append(f"{read.surrogates} lone surrogate{s} replaced by U+FFFD")
-    return Benchmark(name, items, chosen, path, dict(read.skipped), tuple(notes))
+    notes = (note, *read.notes) if note else read.notes
+    return Benchmark(name, items, chosen, path, dict(read.skipped), notes)
 
 
 def _items(format: str, source: Source) -> tuple[tuple[Item, ...], str | None]:
@@ -127,7 +124,7 @@ def _unique(
     if _all_differ(by_language):
         ids, prefix = by_language, "language"
     else:
-        ids, prefix = [f"{_label(place, source)}:{item.id}" for item, place in placed], "file"
+        ids, prefix = [f"{source.label(place)}:{item.id}" for item, place in placed], "file"
         if not _all_differ(ids):
             ids = [
                 f"{item.language or 'und'}:{id}" for (item, _), id in zip(placed, ids, strict=True)
@@ -142,8 +139,3 @@ def _unique(
 
 def _all_differ(ids: Iterable[str]) -> bool:
     return max(Counter(ids).values()) == 1
-
-
-def _label(place: Place, source: Source) -> str:
-    """Name a file within its folder, without the suffix."""
-    return place.file.relative_to(source.path).with_suffix("").as_posix()

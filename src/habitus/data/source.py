@@ -92,6 +92,14 @@ class Source:
     """How many lone surrogates were replaced by U+FFFD."""
     _rest: Iterator[Row] | None = field(default=None, init=False, repr=False)
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was noticed in the rows read so far."""
+        if not self.surrogates:
+            return ()
+        s = "" if self.surrogates == 1 else "s"
+        return (f"{self.surrogates} lone surrogate{s} replaced by U+FFFD",)
+
     @cached_property
     def files(self) -> tuple[Path, ...]:
         """The data files, in the order of their names; hidden ones and metadata left out.
@@ -154,6 +162,10 @@ class Source:
                 raise InputError(f"{file}: cannot be read: {error.strerror or error}") from error
             if not n:
                 raise InputError(f"{file}: is empty; expected at least one row")
+
+    def label(self, place: Place) -> str:
+        """Name a place's file within the folder, without the suffix."""
+        return place.file.relative_to(self.path).with_suffix("").as_posix()
 
     def document(self, file: Path) -> Any:
         """Read one JSON file that is no table.

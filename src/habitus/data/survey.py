@@ -53,13 +53,13 @@ def clean_option(option: str, place: str) -> str:
         option: As published.
         place: The country, as it stands in a sentence.
     """
-    text = _MARKER.sub("", " ".join(option.split()))
-    # The article is capital where it opens the answer.
-    return _HERE.sub(lambda match: _sentence_start(place, match.start()), text)
+    return name_place(_MARKER.sub("", " ".join(option.split())), place)
 
 
-def _sentence_start(text: str, position: int) -> str:
-    return text[0].upper() + text[1:] if position == 0 else text
+def name_place(text: str, place: str) -> str:
+    """Return a text with the country for "(survey country)"; its article is capital at the start."""
+    opening = place[:1].upper() + place[1:]
+    return _HERE.sub(lambda match: place if match.start() else opening, text)
 
 
 def question_id(question: str) -> str:
@@ -94,14 +94,10 @@ def survey_item(
     name, sample = country(label)
     place, parent = with_article(name), question_id(question)
     id = f"{parent}:{name}" + (f" ({sample})" if sample else "")
-    if not _fit(options, shares):
+    if not fit(options, shares):
         source.skipped[BROKEN] += 1
         return None
-    answers = [
-        (clean_option(option, place), share)
-        for option, share in zip(options, shares, strict=True)
-        if is_answer(option)
-    ]
+    answers = answers_of(options, shares, place)
     problem = REPEATED if id in seen else _problem(answers, sum(shares))
     seen.add(id)
     if problem:
@@ -112,7 +108,7 @@ def survey_item(
     fact = f"{share:.0%} of those asked in {place} answered: {text}"
     if sample:
         fact += f" ({sample})"
-    asked = _HERE.sub(lambda match: _sentence_start(place, match.start()), question.strip())
+    asked = name_place(question.strip(), place)
     return Item(
         id=id,
         prompt=(
@@ -142,7 +138,8 @@ def survey_item(
     )
 
 
-def _fit(options: Sequence[str], shares: Sequence[float]) -> bool:
+def fit(options: Sequence[str], shares: Sequence[float]) -> bool:
+    """Tell whether there is a share for each option, and whether they add up to 1."""
     return (
         len(options) == len(shares) > 0
         and all(0 <= share <= 1 + SUM_TOLERANCE for share in shares)
@@ -150,15 +147,31 @@ def _fit(options: Sequence[str], shares: Sequence[float]) -> bool:
     )
 
 
-def _problem(answers: Sequence[tuple[str, float]], total: float) -> str | None:
-    """Say why the answers make no item; None when they do."""
+def answers_of(
+    options: Sequence[str], shares: Sequence[float], place: str
+) -> list[tuple[str, float]]:
+    """Return each answer as shown, and its share; what stands for no answer is left out."""
+    return [
+        (clean_option(option, place), share)
+        for option, share in zip(options, shares, strict=True)
+        if is_answer(option)
+    ]
+
+
+def unusable(answers: Sequence[tuple[str, float]]) -> str | None:
+    """Say why answers cannot be told apart or shown; None when they can."""
     texts = [text for text, _ in answers]
     if len(answers) < 2:
         return TOO_FEW
     if len({text.casefold() for text in texts}) < len(texts) or not all(texts):
         return SAME
-    if max(map(len, texts)) > MAX_OPTION:
-        return TOO_LONG
+    return TOO_LONG if max(map(len, texts)) > MAX_OPTION else None
+
+
+def _problem(answers: Sequence[tuple[str, float]], total: float) -> str | None:
+    """Say why the answers make no item; None when they do."""
+    if problem := unusable(answers):
+        return problem
     first, second = sorted((share for _, share in answers), reverse=True)[:2]
     if total - sum(share for _, share in answers) >= first:
         return UNANSWERED

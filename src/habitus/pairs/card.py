@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from habitus.data.about import ABOUT
-from habitus.data.cards import UNKNOWN
+from habitus.data.cards import UNKNOWN, by_number, cell, count, table
 from habitus.data.cards import non_commercial as licences_non_commercial
 from habitus.pairs.reading import pairs_digest
 from habitus.pairs.sources import Found
@@ -111,9 +110,9 @@ def make_card(
         left_out: Which option left pairs out, and how many.
         version: Version of Habitus.
     """
-    licences = _count(pair.licence for pair in pairs)
+    licences = count(pair.licence for pair in pairs)
     leaks = leakage(pairs)
-    splits = _count(pair.split for pair in pairs)
+    splits = count(pair.split for pair in pairs)
     notes = list(found.notes)
     if options["test_share"] and len(splits) < 2:
         notes.append(f"all pairs are in the {next(iter(splits))} part: there are too few groups")
@@ -135,23 +134,17 @@ def make_card(
         n_groups=len({pair.group for pair in pairs}),
         n_annotators=len({pair.annotator for pair in pairs if pair.annotator}),
         countries=_countries(pairs),
-        languages=_count(pair.language for pair in pairs),
-        cultures=_count(pair.culture for pair in pairs),
-        sources=_count(pair.source for pair in pairs),
+        languages=count(pair.language for pair in pairs),
+        cultures=count(pair.culture for pair in pairs),
+        sources=count(pair.source for pair in pairs),
         splits=splits,
-        folds=dict(sorted(_count(str(pair.fold) for pair in pairs).items())),
+        folds=by_number(Counter(pair.fold for pair in pairs if pair.fold is not None)),
         longer_chosen=round(sum(map(_longer, pairs)) / len(pairs), 4),
         leakage=leaks,
         dropped=found.dropped,
         left_out=left_out,
         notes=tuple(notes),
     )
-
-
-def _count(values: Iterable[str | None]) -> dict[str, int]:
-    """Count values, the most frequent first, equals by name."""
-    counts = Counter(value or UNKNOWN for value in values)
-    return dict(sorted(counts.items(), key=lambda entry: (-entry[1], entry[0])))
 
 
 def _countries(pairs: Iterable[PreferencePair]) -> dict[str, CountryCount]:
@@ -181,7 +174,7 @@ def card_text(card: PairsCard) -> str:
     about = ABOUT.get(card.format)
     title = f"{about.title} ({about.paper})" if about else card.source
     parts = [
-        f"# Preference pairs from {_cell(title)}",
+        f"# Preference pairs from {cell(title)}",
         f"{card.n_pairs:,} pairs of {card.n_groups:,} groups (people or questions), read as "
         f"{card.format}. Train on them by the path of this folder: "
         "`habitus train scpo --pairs FOLDER`.",
@@ -203,7 +196,7 @@ def _licences(card: PairsCard) -> str:
         "no": "No licence here forbids commercial use.",
         "unknown": "Whether commercial use is allowed is not known: ask the source.",
     }
-    lines = [f"- {_cell(name)}: {count:,} pairs" for name, count in card.licences.items()]
+    lines = [f"- {cell(name)}: {n:,} pairs" for name, n in card.licences.items()]
     return "\n".join(["## Licence", "", *lines, "", told[card.non_commercial]])
 
 
@@ -215,7 +208,7 @@ def _countries_table(card: PairsCard) -> str:
         "|---|---:|---:|---:|---:|---:|",
     ]
     lines += [
-        f"| {_cell(name)} | {n.pairs:,} | {n.groups:,} | {n.train:,} | {n.test:,} "
+        f"| {cell(name)} | {n.pairs:,} | {n.groups:,} | {n.train:,} | {n.test:,} "
         f"| {n.test_groups:,} |"
         for name, n in card.countries.items()
     ]
@@ -291,20 +284,14 @@ def _origin(card: PairsCard) -> str:
         "Habitus": card.habitus,
         "digest of the pairs": card.digest,
     }
-    notes = "".join(f"\n- {_cell(note)}" for note in card.notes)
+    notes = "".join(f"\n- {cell(note)}" for note in card.notes)
     return "## Origin\n\n" + _table(("what", "value"), rows) + (f"\n{notes}" if notes else "")
 
 
 def _table(head: tuple[str, str], rows: Mapping[str, Any]) -> str:
     if not rows:
         return "Nothing."
-    lines = [f"| {head[0]} | {head[1]} |", "|---|---:|"]
-    for key, value in rows.items():
-        shown = f"{value:,}" if isinstance(value, int) else str(value)
-        lines.append(f"| {_cell(key)} | {_cell(shown)} |")
-    return "\n".join(lines)
-
-
-def _cell(text: str) -> str:
-    """Return a text from data so that it stays text in Markdown."""
-    return re.sub(r"([\\|<>`*_\[\]#])", r"\\\1", " ".join(text.split()))
+    shown = {
+        key: f"{value:,}" if isinstance(value, int) else str(value) for key, value in rows.items()
+    }
+    return table(*head, shown)

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from habitus.data.countries import country
 from habitus.data.fields import first_problem, label, require
 from habitus.data.generic import COLUMNS, read_row
-from habitus.data.source import Row, Source
+from habitus.data.source import Source
 from habitus.errors import InputError
 from habitus.pairs.splits import normalise
 from habitus.types import Item, Message, PreferencePair, digest
@@ -42,14 +42,11 @@ def read_generic(source: Source) -> Iterator[PreferencePair]:
         if row.values.get("weight") is not None:
             fields["weight"] = row.values["weight"]
         try:
-            yield from item_pairs(item, prefix=_file(row, source) if several else "", **fields)
+            # Ids need be unique in one file only.
+            prefix = f"{source.label(row.place)}:" if several else ""
+            yield from item_pairs(item, prefix=prefix, **fields)
         except ValidationError as error:
             raise row.error(first_problem(error)) from error
-
-
-def _file(row: Row, source: Source) -> str:
-    """Name a row's file within its folder, to put before ids that are unique in one file only."""
-    return row.place.file.relative_to(source.path).with_suffix("").as_posix() + ":"
 
 
 def from_items(items: Iterable[Item]) -> Iterator[PreferencePair]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -122,10 +122,9 @@ def make_pairs(plan: PairsPlan, say: Callable[[str], None] = lambda _: None) -> 
 
 
 def _keep(
-    pairs: Iterable[PreferencePair], plan: PairsPlan, left_out: Counter[str]
+    pairs: Sequence[PreferencePair], plan: PairsPlan, left_out: Counter[str]
 ) -> list[PreferencePair]:
     """Leave out what the options say; count why."""
-    pairs = list(pairs)
     known = {pair.country for pair in pairs if pair.country}
     wanted = {_known(name, known) for name in plan.countries}
     unwanted = {_known(name, known) for name in plan.excluded}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,7 +12,7 @@ from typing import Any, Literal
 
 from habitus.data import care
 from habitus.data.countries import country
-from habitus.data.fields import EMPTY, IDENTICAL, REPEATED, label, language, require, text
+from habitus.data.fields import EMPTY, IDENTICAL, REPEATED, rating_of, require, text
 from habitus.data.source import Row, Source, kind_of
 from habitus.errors import InputError
 from habitus.pairs.splits import normalise
@@ -59,7 +58,6 @@ class _Response:
 
 
 _UNSAID = re.compile(r"prefer not to say|unknown|other|n/?a", re.IGNORECASE)
-_NATIVE = re.compile(r"Native \((.+)\)")
 
 
 def prism_files(path: Path) -> tuple[Path, Path] | None:
@@ -187,19 +185,8 @@ def _said(source: Source, rows: Iterable[Row]) -> list[_Response]:
         elif score is None:
             source.skipped[UNRATED] += 1
         else:
-            found.append(_Response(text(row, "utterance_id"), said, _rating(row, "score", 100)))
+            found.append(_Response(text(row, "utterance_id"), said, rating_of(row, "score", 100)))
     return found
-
-
-def _rating(row: Row, column: str, most: int) -> float:
-    value = row.values[column]
-    try:
-        rating = float(value)
-    except (TypeError, ValueError):
-        rating = math.nan
-    if isinstance(value, bool) or not 1 <= rating <= most:
-        raise row.error(f"column {column} must be from 1 to {most}, found {str(value)[:40]!r}")
-    return rating
 
 
 def read_care(source: Source, min_margin: float | None = None) -> Iterator[PreferencePair]:
@@ -213,40 +200,20 @@ def read_care(source: Source, min_margin: float | None = None) -> Iterator[Prefe
         min_margin: Least difference of two ratings (1 to 10); None for any.
 
     Raises:
-        InputError: When a column is missing, a rating is no number from 1 to 10, or the rows are
-            CARE's test questions, which have no rated answers.
+        InputError: As `care.questions`.
     """
-    questions: dict[tuple[str | None, str], tuple[Row, list[_Response]]] = {}
-    for row in source.rows():
-        if "rating" not in row.values and row.values.keys() >= care.TEST:
-            raise row.error(
-                "these are questions without rated answers (CARE's test part): there is nothing "
-                "to pair; give CARE's rated responses"
-            )
-        require(row, care.COLUMNS, "care")
-        key = (language(row), text(row, "question"))
-        _, responses = questions.setdefault(key, (row, []))
-        said = text(row, "response")
-        if any(said == response.text for response in responses):
-            source.skipped[REPEATED] += 1
-        else:
-            name = str(len(responses) + 1)
-            responses.append(_Response(name, said, _rating(row, "rating", 10)))
-    for (tag, question), (row, responses) in questions.items():
-        native = _NATIVE.fullmatch(label(row, "associated_culture") or "")
-        kind = (label(row, "culture_type") or "").lower()
-        item = digest([tag, question])
+    for question in care.questions(source, REPEATED):
         yield from _rated(
             source,
-            [_Response(f"{item}:{one.id}", one.text, one.rating) for one in responses],
+            [
+                _Response(f"{question.id}:{number}", said, rating)
+                for number, (said, rating) in enumerate(question.ratings.items(), start=1)
+            ],
             min_margin,
-            item_id=item,
-            prompt=(Message(role="user", content=question),),
-            culture=native[1] if native else None,
-            language=tag,
-            domain=care.DOMAINS.get(kind, kind) or None,
-            group=digest(normalise(question)),
-            source="care",
+            item_id=question.id,
+            prompt=question.prompt,
+            group=digest(normalise(question.text)),
+            **question.facts(),
         )
 
 

@@ -89,10 +89,9 @@ def read_source(
     if not found:
         reasons = ", ".join(f"{n} x {reason}" for reason, n in read.skipped.items())
         raise InputError(f"{path}: no pair is left ({reasons or 'no rows'})")
-    notes = [f"{read.surrogates} lone surrogates replaced by U+FFFD"] if read.surrogates else []
     sha256 = source_digest(path.parent if files and path.is_file() else path)
     return Found(
-        tuple(found), name, path.resolve().name, sha256, path, dict(read.skipped), tuple(notes)
+        tuple(found), name, path.resolve().name, sha256, path, dict(read.skipped), read.notes
     )
 
 

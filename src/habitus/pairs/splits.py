@@ -7,14 +7,16 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
+from habitus.data.answers import fold
 from habitus.types import Frozen, PreferencePair, canonical_json
 
 
+@lru_cache(maxsize=1 << 12)  # one question has many pairs
 def normalise(text: str) -> str:
-    """Return a text's letters, marks and digits in lower case: near-identical texts are equal."""
-    folded = unicodedata.normalize("NFKC", text).casefold()
-    return "".join(char for char in folded if unicodedata.category(char)[0] in "LMN") or folded
+    """Return a text as `fold` does, or whole where nothing would be left of it."""
+    return fold(text) or unicodedata.normalize("NFKC", text).casefold()
 
 
 def prompt_key(pair: PreferencePair) -> str:

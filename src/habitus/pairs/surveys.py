@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
@@ -12,15 +11,12 @@ from habitus.data.countries import country, with_article
 from habitus.data.source import Source
 from habitus.data.survey import (
     BROKEN,
-    MAX_OPTION,
     REPEATED,
-    SAME,
-    SUM_TOLERANCE,
-    TOO_FEW,
-    TOO_LONG,
-    clean_option,
-    is_answer,
+    answers_of,
+    fit,
+    name_place,
     question_id,
+    unusable,
 )
 from habitus.pairs.splits import normalise
 from habitus.types import Message, PreferencePair, digest
@@ -104,37 +100,18 @@ def _rows(source: Source) -> Iterator[_Answers]:
 
 def _answers(question: str, label: str, options: list[str], shares: list[float]) -> _Answers | str:
     """Return a country's answers, or say why there are none to compare."""
-    if (
-        len(options) != len(shares)
-        or not all(0 <= share <= 1 + SUM_TOLERANCE for share in shares)
-        or abs(sum(shares) - 1) > SUM_TOLERANCE
-    ):
+    if not fit(options, shares):
         return BROKEN
     name, sample = country(label)
-    place = with_article(name)
-    found = tuple(
-        (clean_option(option, place), share)
-        for option, share in zip(options, shares, strict=True)
-        if is_answer(option)
-    )
-    texts = [text for text, _ in found]
-    if len(found) < 2:
-        return TOO_FEW
-    if len({text.casefold() for text in texts}) < len(texts) or not all(texts):
-        return SAME
-    if max(map(len, texts)) > MAX_OPTION:
-        return TOO_LONG
-    return _Answers(question, name, sample, found)
-
-
-_HERE = re.compile(r"\(survey country\)", re.IGNORECASE)
+    found = answers_of(options, shares, with_article(name))
+    return unusable(found) or _Answers(question, name, sample, tuple(found))
 
 
 def _pairs(
     source: Source, question: str, answers: _Answers, least: float
 ) -> Iterator[PreferencePair]:
-    place = with_article(answers.country)
-    prompt = (Message(role="user", content=_HERE.sub(place, answers.question.strip())),)
+    asked = name_place(answers.question.strip(), with_article(answers.country))
+    prompt = (Message(role="user", content=asked),)
     group = digest(normalise(answers.question))
     where = answers.country + (f" ({answers.sample})" if answers.sample else "")
     numbered = list(enumerate(answers.shares, start=1))
