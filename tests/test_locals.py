@@ -6,6 +6,7 @@ import pytest
 
 from habitus.cli.train_locals import _plan, train_locals
 from habitus.errors import InputError
+from habitus.train.curve import append_lines, keep_steps
 from habitus.train.locals.collapse import CollapseSettings, find_collapse
 from habitus.train.locals.evaluation import figures, held_out_pairs
 from habitus.train.locals.plan import GrpoSettings, schedule
@@ -21,6 +22,7 @@ from habitus.train.locals.rewards import (
     swap_consistency,
     total,
 )
+from habitus.train.locals.supervised import SupervisedSettings
 from habitus.train.locals.written import mended, read_written
 from tests.training import make_pair, make_pairs
 
@@ -268,9 +270,39 @@ def test_senseless_settings_are_refused(fields, message):
         GrpoSettings(**fields).check()
 
 
+@pytest.mark.parametrize(("batch", "micro", "found"), [(16, None, 16), (16, 4, 4), (4, 16, 4)])
+def test_the_forward_pass_of_the_warm_up(batch, micro, found):
+    settings = SupervisedSettings(batch_size=batch, micro_batch=micro)
+    settings.check()
+    assert settings.micro == found
+
+
+@pytest.mark.parametrize(("processes", "batch", "micro"), [(1, 16, 6), (2, 3, None), (4, 2, None)])
+def test_a_batch_that_cannot_be_divided_is_refused(monkeypatch, processes, batch, micro):
+    monkeypatch.setenv("WORLD_SIZE", str(processes))
+    with pytest.raises(InputError, match=f"--warmup-batch {batch}"):
+        SupervisedSettings(batch_size=batch, micro_batch=micro).check()
+
+
 def test_the_forward_pass_divides_the_step():
     assert GrpoSettings(prompts_per_step=6, group=7).micro == 14
     assert GrpoSettings(prompts_per_step=4, group=4, micro_batch=5).micro == 4
+
+
+# The curve
+
+
+def test_lines_up_to_a_step_are_kept_whatever_a_kill_has_torn(tmp_path):
+    path = tmp_path / "samples.jsonl"
+    lines = [{"step": step, "text": "\u65b0\u2028\x85\u5e74"} for step in (1, 2, 3)]
+    append_lines(path, lines)
+    whole = path.read_bytes()
+    path.write_bytes(whole + '{"step": 2, "text": "\u65b0'.encode()[:-1])
+    assert keep_steps(path, 2, write=False) == lines[:2]
+    assert path.stat().st_size > len(whole)
+    assert keep_steps(path, 2, write=True) == lines[:2]
+    assert path.read_bytes() == b"".join(whole.splitlines(keepends=True)[:2])
+    assert keep_steps(tmp_path / "none.jsonl", 2, write=True) == []
 
 
 # Collapse

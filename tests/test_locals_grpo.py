@@ -9,7 +9,7 @@ trl = pytest.importorskip("trl")
 
 from habitus.clients import hf  # noqa: E402
 from habitus.train.locals import _grpo  # noqa: E402
-from habitus.train.locals.model import ModelOptions, Policy, peft_warnings  # noqa: E402
+from habitus.train.locals.model import ModelOptions, Policy  # noqa: E402
 from habitus.train.locals.prompting import Prompting, all_views  # noqa: E402
 from habitus.train.locals.trainer import arguments  # noqa: E402
 from tests.locals_samples import small_plan, tiny_judge  # noqa: E402
@@ -92,7 +92,7 @@ def test_both_orders_of_a_pair_are_in_one_batch_and_ids_are_ours(tmp_path):
     trainer._generate_single_turn = lambda prompt_ids, *rest, **more: (
         read.append(prompt_ids) or generate(prompt_ids, *rest, **more)
     )
-    with hf.quiet(), peft_warnings():
+    with hf.quiet(), hf.peft_warnings():
         trainer.train()
     names = list(ids)
     group = plan.grpo.group

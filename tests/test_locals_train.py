@@ -432,6 +432,18 @@ def test_collapse_stops_training_and_keeps_a_checkpoint(model, tmp_path):
         train_locals(plan)
     assert "form was lost" in json.loads((tmp_path / "out" / "run.json").read_text())["collapsed"]
     assert list((tmp_path / "out" / "checkpoints").glob("checkpoint-*"))
+    warning = replace(plan, resume=True, grpo=replace(plan.grpo, on_collapse="warn"))
+    assert train_locals(warning)["done"]  # as the message says
+    curve = read_jsonl(tmp_path / "out" / "curve.jsonl")
+    assert [line["step"] for line in curve] == list(range(1, 10))
+
+
+def test_what_the_warm_up_cannot_do_is_said_before_criteria_are_sampled(model, tmp_path):
+    plan = small_plan(model, tmp_path / "out", stage="both")
+    plan = replace(plan, supervised=replace(plan.supervised, micro_batch=3))
+    with pytest.raises(InputError, match="--warmup-batch 4"):
+        train_locals(plan)
+    assert not (tmp_path / "out").exists()
 
 
 def test_nothing_to_train_on(model, tmp_path):

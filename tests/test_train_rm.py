@@ -14,6 +14,7 @@ from habitus.scorers import ScorerOptions
 from habitus.scorers.batching import Scored
 from habitus.scorers.classifier import create
 from habitus.store import dump_line
+from habitus.train._trl import on_one_gpu
 from habitus.train.base import LoadOptions, load_base
 from habitus.train.fitting import Settings
 from habitus.train.rm import RmPlan, accuracy, train_rm
@@ -76,6 +77,17 @@ def test_models_that_cannot_be_trained_are_refused(tmp_path):
     bare = make_language_model(tmp_path / "lm")
     with pytest.raises(ModelError, match="no trained reward head"):
         load_base(str(bare), LoadOptions(device="cpu"))
+    with pytest.raises(InputError, match=r"--device cuda:1: .* set CUDA_VISIBLE_DEVICES"):
+        load_base(str(bare), LoadOptions(device="cuda:1"))
+
+
+def test_a_process_that_sees_several_gpus_trains_on_one(tmp_path, monkeypatch):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    given = transformers.TrainingArguments(
+        output_dir=str(tmp_path), per_device_train_batch_size=8, report_to=[]
+    )
+    assert given.train_batch_size == 16
+    assert on_one_gpu(given).train_batch_size == 8
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import shlex
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -192,23 +192,34 @@ def scorer_options(command: Function) -> Function:
 
     decorated: Any = wrapper
     for section, options in reversed(SECTIONS.items()):
-        for name, settings in reversed(options):
-            decorated = click.option(name, cls=GroupedOption, section=section, **settings)(
-                decorated
-            )
+        decorated = add_options(decorated, section, options)
     found: Function = decorated
     return found
 
 
+def add_options(command: Any, section: str, options: Sequence[tuple[str, dict[str, Any]]]) -> Any:
+    """Give a command options under a heading.
+
+    Args:
+        command: The command's function.
+        section: The heading.
+        options: Name of each option and what `click.option` takes.
+    """
+    for name, settings in reversed(options):
+        command = click.option(name, cls=GroupedOption, section=section, **settings)(command)
+    return command
+
+
 def writer_options(command: Function) -> Function:
     """Give a command the options of how a writer's texts are asked for."""
-    attempts = click.option(
-        "--attempts",
-        type=COUNT,
-        default=3,
-        show_default=True,
-        metavar="N",
-        help="How often a text is asked for before what needs it is dropped.",
+
+    def count(name: str, default: int, help: str) -> Any:
+        return click.option(
+            name, type=COUNT, default=default, show_default=True, metavar="N", help=help
+        )
+
+    attempts = count(
+        "--attempts", 3, "How often a text is asked for before what needs it is dropped."
     )
     temperature = click.option(
         "--temperature",
@@ -218,24 +229,19 @@ def writer_options(command: Function) -> Function:
         metavar="T",
         help="Sampling temperature of the writer.",
     )
-    max_tokens = click.option(
-        "--max-tokens",
-        type=COUNT,
-        default=1024,
-        show_default=True,
-        metavar="N",
-        help="Most tokens of one text, thinking included.",
-    )
-    return attempts(temperature(max_tokens(command)))
+    max_tokens = count("--max-tokens", 1024, "Most tokens of one text, thinking included.")
+    found: Function = attempts(temperature(max_tokens(command)))
+    return found
 
 
 def option_names() -> list[str]:
     """Return the names of all options of reward models, as Python writes them."""
-    return [
-        name.removeprefix("--").replace("-", "_")
-        for options in SECTIONS.values()
-        for name, _ in options
-    ]
+    return [python_name(name) for options in SECTIONS.values() for name, _ in options]
+
+
+def python_name(option: str) -> str:
+    """Return the keyword of an option: `batch_size` of `--batch-size`."""
+    return option.removeprefix("--").replace("-", "_")
 
 
 def command_line(leave_out: Collection[str] = ()) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from habitus.cli.options import COUNT, GroupedCommand, GroupedOption, command_line
+from habitus.cli.options import COUNT, GroupedCommand, add_options, command_line, python_name
 from habitus.errors import InputError
 
 if TYPE_CHECKING:
@@ -66,27 +66,22 @@ def training_options(*, lr: float, epochs: int) -> Callable[[Any], Any]:
         epochs: The command's default number of epochs.
     """
     defaults = {"--lr": lr, "--epochs": epochs}
+    options = [
+        (name, settings | {"default": defaults[name], "show_default": True})
+        if name in defaults
+        else (name, settings)
+        for name, settings in TRAINING
+    ]
 
     def decorate(command: Any) -> Any:
         @functools.wraps(command)
         def wrapper(**kwargs: Any) -> Any:
-            given = {_python(name): kwargs.pop(_python(name)) for name, _ in TRAINING}
+            given = {key: kwargs.pop(key) for key in (python_name(name) for name, _ in TRAINING)}
             return command(training=given, **kwargs)
 
-        found: Any = wrapper
-        for name, settings in reversed(TRAINING):
-            if name in defaults:
-                settings = {**settings, "default": defaults[name], "show_default": True}
-            found = click.option(
-                name, cls=GroupedOption, section="Options of training", **settings
-            )(found)
-        return found
+        return add_options(wrapper, "Options of training", options)
 
     return decorate
-
-
-def _python(name: str) -> str:
-    return name.removeprefix("--").replace("-", "_")
 
 
 def _settings(given: dict[str, Any]) -> Settings:
@@ -302,7 +297,3 @@ def parse_shard(text: str | None) -> tuple[int, int]:
     if not (first.isdigit() and second.isdigit()):
         raise InputError(f"--shard {text}: write I/N, such as 1/4")
     return int(first), int(second)
-
-
-if __name__ == "__main__":  # for accelerate launch -m
-    train()

@@ -3,82 +3,80 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from habitus.cli.options import COUNT, GroupedCommand, GroupedOption, command_line
+from habitus.cli.options import COUNT, GroupedCommand, add_options, command_line
+from habitus.cli.train import FILE, PAIRS, POSITIVE, RESUME
 from habitus.errors import InputError
 
 if TYPE_CHECKING:
     from habitus.train.locals.plan import GrpoSettings, LocalsPlan
 
-FILE = click.Path(path_type=Path)
-POSITIVE = click.FloatRange(min=0, min_open=True)
 WEIGHT = click.FloatRange(min=0)
 
-WARMING, REWARDS, GRPO, LOADING = (
-    "Options of the warm-up",
-    "Options of the rewards",
-    "Options of reinforcement",
-    "Options of the model",
-)
-
-OPTIONS: tuple[tuple[str, str, dict[str, Any]], ...] = (
-    (WARMING, "--warmup-pairs", {"type": COUNT, "default": 256, "show_default": True, "metavar": "N", "help": "Pairs that criteria are sampled for."}),
-    (WARMING, "--warmup-samples", {"type": COUNT, "default": 8, "show_default": True, "metavar": "N", "help": "Criteria that are sampled for each pair and order."}),
-    (WARMING, "--strict-criteria", {"is_flag": True, "help": "Keep only criteria that help in both orders, also where there are none."}),
-    (WARMING, "--warmup-steps", {"type": COUNT, "default": 100, "show_default": True, "metavar": "N", "help": "Supervised steps."}),
-    (WARMING, "--warmup-batch", {"type": COUNT, "default": 16, "show_default": True, "metavar": "N", "help": "Examples of a supervised step."}),
-    (WARMING, "--warmup-lr", {"type": POSITIVE, "metavar": "RATE", "help": "Learning rate of the warm-up.  [default: 1e-4; 1e-5 with --full]"}),
-    (WARMING, "--verdict-share", {"type": click.FloatRange(0, 1), "default": 0.5, "show_default": True, "metavar": "SHARE", "help": "Part of the examples that are verdicts without criteria."}),
-    (REWARDS, "--rewards", {"default": "corr,appr", "show_default": True, "metavar": "NAMES", "help": "Which of corr and appr count."}),
-    (REWARDS, "--w-corr", {"type": WEIGHT, "default": 1.0, "show_default": True, "metavar": "W", "help": "Weight of a right verdict."}),
-    (REWARDS, "--w-appr", {"type": WEIGHT, "default": 1.0, "show_default": True, "metavar": "W", "help": "Weight of criteria that make the right verdict likelier."}),
-    (REWARDS, "--w-swap", {"type": WEIGHT, "default": 0.0, "show_default": True, "metavar": "W", "help": "Weight of one verdict in both orders; costs a forward pass more."}),
-    (REWARDS, "--w-length", {"type": WEIGHT, "default": 0.0, "show_default": True, "metavar": "W", "help": "Weight of criteria being long enough."}),
-    (REWARDS, "--length-floor", {"type": click.IntRange(min=0), "default": 0, "show_default": True, "metavar": "N", "help": "Characters that criteria should have."}),
-    (REWARDS, "--appr-clip", {"default": "-2,2", "show_default": True, "metavar": "LOW,HIGH", "help": "Range of what appr can be."}),
-    (REWARDS, "--labels", {"type": click.Choice(["two", "all"]), "default": "two", "show_default": True, "help": "Normalise verdicts over the two letters, or over all tokens."}),
-    (REWARDS, "--policy", {"type": click.Choice(["current", "reference"]), "default": "current", "show_default": True, "help": "Whose log-probabilities appr is made of."}),
-    (GRPO, "--steps", {"type": COUNT, "default": 100, "show_default": True, "metavar": "N", "help": "Steps."}),
-    (GRPO, "--group", {"type": COUNT, "default": 8, "show_default": True, "metavar": "N", "help": "Completions of a prompt."}),
-    (GRPO, "--prompts-per-step", {"type": COUNT, "default": 16, "show_default": True, "metavar": "N", "help": "Prompts of a step; even, because both orders of a pair go together."}),
-    (GRPO, "--micro-batch", {"type": COUNT, "metavar": "N", "help": "Completions of one forward pass: less memory, the same step.  [default: 16]"}),
-    (GRPO, "--lr", {"type": POSITIVE, "metavar": "RATE", "help": "Learning rate.  [default: 1e-5; 1e-6 with --full]"}),
-    (GRPO, "--beta", {"type": WEIGHT, "default": 0.04, "show_default": True, "metavar": "B", "help": "Weight of the KL penalty."}),
-    (GRPO, "--epsilon", {"type": POSITIVE, "default": 0.2, "show_default": True, "metavar": "E", "help": "Where the ratio is clipped."}),
-    (GRPO, "--loss", {"type": click.Choice(["grpo", "dapo", "dr_grpo", "bnpo", "luspo", "cispo", "vespo"]), "default": "grpo", "show_default": True, "help": "The paper's loss, or one of TRL's later ones."}),
-    (GRPO, "--scale-rewards", {"type": click.Choice(["group", "batch", "none"]), "default": "group", "show_default": True, "help": "What advantages are divided by."}),
-    (GRPO, "--iterations", {"type": COUNT, "default": 1, "show_default": True, "metavar": "N", "help": "Updates from each batch of completions."}),
-    (GRPO, "--temperature", {"type": POSITIVE, "default": 1.0, "show_default": True, "metavar": "T", "help": "Sampling temperature."}),
-    (GRPO, "--max-new-tokens", {"type": COUNT, "default": 160, "show_default": True, "metavar": "N", "help": "Most tokens of a completion."}),
-    (GRPO, "--vllm", {"type": click.Choice(["colocate", "server"]), "help": "Let vLLM write.  [default: transformers]"}),
-    (GRPO, "--gradient-checkpointing", {"is_flag": True, "help": "Less memory, more time."}),
-    (GRPO, "--save-steps", {"type": COUNT, "default": 20, "show_default": True, "metavar": "N", "help": "Steps between checkpoints, and at most lost by a kill."}),
-    (GRPO, "--on-collapse", {"type": click.Choice(["stop", "warn"]), "default": "stop", "show_default": True, "help": "What to do when training collapses."}),
-    (LOADING, "--lora-r", {"type": COUNT, "default": 16, "show_default": True, "metavar": "N", "help": "Rank of the LoRA adapter."}),
-    (LOADING, "--full", {"is_flag": True, "help": "Train all weights, not an adapter."}),
-    (LOADING, "--precision", {"type": click.Choice(["fp32", "bf16"]), "help": "bf16 is autocast: weights stay float32.  [default: bf16 on a GPU, fp32 on a CPU]"}),
-    (LOADING, "--device", {"metavar": "DEVICE", "help": "cpu, or the accelerator.  [default: the best there is]"}),
-    (LOADING, "--threads", {"type": COUNT, "metavar": "N", "help": "CPU threads.  [default: all cores]"}),
-    (LOADING, "--context", {"type": COUNT, "metavar": "N", "help": "Most tokens of a prompt with its answer; a longer pair is left out.  [default: the model's]"}),
-    (LOADING, "--batch-tokens", {"type": COUNT, "metavar": "N", "help": "Tokens in a batch when scoring."}),
-    (LOADING, "--revision", {"metavar": "REVISION", "help": "Revision of the model on the Hugging Face Hub."}),
-)  # fmt: skip
+SECTIONS: dict[str, tuple[tuple[str, dict[str, Any]], ...]] = {
+    "Options of the warm-up": (
+        ("--warmup-pairs", {"type": COUNT, "default": 256, "show_default": True, "metavar": "N", "help": "Pairs that criteria are sampled for."}),
+        ("--warmup-samples", {"type": COUNT, "default": 8, "show_default": True, "metavar": "N", "help": "Criteria that are sampled for each pair and order."}),
+        ("--strict-criteria", {"is_flag": True, "help": "Keep only criteria that help in both orders, also where there are none."}),
+        ("--warmup-steps", {"type": COUNT, "default": 100, "show_default": True, "metavar": "N", "help": "Supervised steps."}),
+        ("--warmup-batch", {"type": COUNT, "default": 16, "show_default": True, "metavar": "N", "help": "Examples of a supervised step."}),
+        ("--warmup-lr", {"type": POSITIVE, "metavar": "RATE", "help": "Learning rate of the warm-up.  [default: 1e-4; 1e-5 with --full]"}),
+        ("--verdict-share", {"type": click.FloatRange(0, 1), "default": 0.5, "show_default": True, "metavar": "SHARE", "help": "Part of the examples that are verdicts without criteria."}),
+    ),
+    "Options of the rewards": (
+        ("--rewards", {"default": "corr,appr", "show_default": True, "metavar": "NAMES", "help": "Which of corr and appr count."}),
+        ("--w-corr", {"type": WEIGHT, "default": 1.0, "show_default": True, "metavar": "W", "help": "Weight of a right verdict."}),
+        ("--w-appr", {"type": WEIGHT, "default": 1.0, "show_default": True, "metavar": "W", "help": "Weight of criteria that make the right verdict likelier."}),
+        ("--w-swap", {"type": WEIGHT, "default": 0.0, "show_default": True, "metavar": "W", "help": "Weight of one verdict in both orders; costs a forward pass more."}),
+        ("--w-length", {"type": WEIGHT, "default": 0.0, "show_default": True, "metavar": "W", "help": "Weight of criteria being long enough."}),
+        ("--length-floor", {"type": click.IntRange(min=0), "default": 0, "show_default": True, "metavar": "N", "help": "Characters that criteria should have."}),
+        ("--appr-clip", {"default": "-2,2", "show_default": True, "metavar": "LOW,HIGH", "help": "Range of what appr can be."}),
+        ("--labels", {"type": click.Choice(["two", "all"]), "default": "two", "show_default": True, "help": "Normalise verdicts over the two letters, or over all tokens."}),
+        ("--policy", {"type": click.Choice(["current", "reference"]), "default": "current", "show_default": True, "help": "Whose log-probabilities appr is made of."}),
+    ),
+    "Options of reinforcement": (
+        ("--steps", {"type": COUNT, "default": 100, "show_default": True, "metavar": "N", "help": "Steps."}),
+        ("--group", {"type": COUNT, "default": 8, "show_default": True, "metavar": "N", "help": "Completions of a prompt."}),
+        ("--prompts-per-step", {"type": COUNT, "default": 16, "show_default": True, "metavar": "N", "help": "Prompts of a step; even, because both orders of a pair go together."}),
+        ("--micro-batch", {"type": COUNT, "metavar": "N", "help": "Completions of one forward pass: less memory, the same step.  [default: 16]"}),
+        ("--lr", {"type": POSITIVE, "metavar": "RATE", "help": "Learning rate.  [default: 1e-5; 1e-6 with --full]"}),
+        ("--beta", {"type": WEIGHT, "default": 0.04, "show_default": True, "metavar": "B", "help": "Weight of the KL penalty."}),
+        ("--epsilon", {"type": POSITIVE, "default": 0.2, "show_default": True, "metavar": "E", "help": "Where the ratio is clipped."}),
+        ("--loss", {"type": click.Choice(["grpo", "dapo", "dr_grpo", "bnpo", "luspo", "cispo", "vespo"]), "default": "grpo", "show_default": True, "help": "The paper's loss, or one of TRL's later ones."}),
+        ("--scale-rewards", {"type": click.Choice(["group", "batch", "none"]), "default": "group", "show_default": True, "help": "What advantages are divided by."}),
+        ("--iterations", {"type": COUNT, "default": 1, "show_default": True, "metavar": "N", "help": "Updates from each batch of completions."}),
+        ("--temperature", {"type": POSITIVE, "default": 1.0, "show_default": True, "metavar": "T", "help": "Sampling temperature."}),
+        ("--max-new-tokens", {"type": COUNT, "default": 160, "show_default": True, "metavar": "N", "help": "Most tokens of a completion."}),
+        ("--vllm", {"type": click.Choice(["colocate", "server"]), "help": "Let vLLM write.  [default: transformers]"}),
+        ("--gradient-checkpointing", {"is_flag": True, "help": "Less memory, more time."}),
+        ("--save-steps", {"type": COUNT, "default": 20, "show_default": True, "metavar": "N", "help": "Steps between checkpoints, and at most lost by a kill."}),
+        ("--on-collapse", {"type": click.Choice(["stop", "warn"]), "default": "stop", "show_default": True, "help": "What to do when training collapses."}),
+    ),
+    "Options of the model": (
+        ("--lora-r", {"type": COUNT, "default": 16, "show_default": True, "metavar": "N", "help": "Rank of the LoRA adapter."}),
+        ("--full", {"is_flag": True, "help": "Train all weights, not an adapter."}),
+        ("--precision", {"type": click.Choice(["fp32", "bf16"]), "help": "bf16 is autocast: weights stay float32.  [default: bf16 on a GPU, fp32 on a CPU]"}),
+        ("--device", {"metavar": "DEVICE", "help": "cpu, or the accelerator.  [default: the best there is]"}),
+        ("--threads", {"type": COUNT, "metavar": "N", "help": "CPU threads.  [default: all cores]"}),
+        ("--context", {"type": COUNT, "metavar": "N", "help": "Most tokens of a prompt with its answer; a longer pair is left out.  [default: the model's]"}),
+        ("--batch-tokens", {"type": COUNT, "metavar": "N", "help": "Tokens in a batch when scoring."}),
+        ("--revision", {"metavar": "REVISION", "help": "Revision of the model on the Hugging Face Hub."}),
+    ),
+}  # fmt: skip
+"""Heading to options: the name of each and what `click.option` takes."""
 
 
 def _options(command: Any) -> Any:
-    for section, name, settings in reversed(OPTIONS):
-        command = click.option(name, cls=GroupedOption, section=section, **settings)(command)
+    for section, options in reversed(SECTIONS.items()):
+        command = add_options(command, section, options)
     return command
 
 
 @click.command("locals", cls=GroupedCommand)
-@click.option(
-    "--pairs", type=FILE, required=True, metavar="PAIRS", help="Pairs, as of habitus pairs."
-)
+@PAIRS
 @click.option(
     "--model",
     required=True,
@@ -109,7 +107,7 @@ def _options(command: Any) -> Any:
     help="Language of the instructions; item is the pair's own.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of everything.")
-@click.option("--resume", is_flag=True, help="Go on in an existing folder.")
+@RESUME
 @click.option(
     "--max-seconds",
     type=POSITIVE,
@@ -122,6 +120,7 @@ def train_locals(**given: Any) -> None:
     from habitus.cli.console import say
     from habitus.pairs import read_pairs
     from habitus.train.locals import run
+    from habitus.train.study import MODEL
 
     left_out = ("out", "resume", "max_seconds")
     command = command_line(left_out)
@@ -136,9 +135,7 @@ def train_locals(**given: Any) -> None:
     )
     record = run.train_locals(plan, say)
     if record["done"]:
-        say(
-            f"the judge: judge:{plan.out / run.MODEL} --engine transformers --mode pairwise --criteria"
-        )
+        say(f"the judge: judge:{plan.out / MODEL} --engine transformers --mode pairwise --criteria")
 
 
 def _plan(given: dict[str, Any]) -> LocalsPlan:
@@ -164,6 +161,7 @@ def _plan(given: dict[str, Any]) -> LocalsPlan:
         raise InputError(
             f"--appr-clip {given['appr_clip']}: not two numbers with a comma, such as -2,2"
         ) from error
+    loading = ("revision", "context", "device", "precision", "threads", "batch_tokens")
     return LocalsPlan(
         pairs=(),
         model=given["model"],
@@ -191,12 +189,7 @@ def _plan(given: dict[str, Any]) -> LocalsPlan:
         warmup_pairs=given["warmup_pairs"],
         load=ModelOptions(
             lora=None if full else given["lora_r"],
-            **{
-                name: given[name]
-                for name in (
-                    *("revision", "context", "device", "precision", "threads", "batch_tokens"),
-                )
-            },
+            **{name: given[name] for name in loading},
         ),
         translated=given["instructions"] == "item",
         seed=given["seed"],

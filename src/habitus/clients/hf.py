@@ -291,9 +291,14 @@ def _best_device() -> torch.device:
     return torch.device(launch_state(cpu=best.type == "cpu").device) if launched() else best
 
 
+def processes() -> int:
+    """Return how many processes this launch has; 1 without `accelerate launch`."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
 def launched() -> bool:
     """Whether this is one of several processes of `accelerate launch`."""
-    return os.environ.get("WORLD_SIZE", "1") != "1"
+    return processes() > 1
 
 
 def launch_state(*, cpu: bool) -> Any:
@@ -381,10 +386,16 @@ def _merge(model: Any, adapter: Path) -> Any:
         from peft import PeftModel
     except ImportError as error:
         raise MissingExtraError("a PEFT adapter", "hf") from error
-    with warnings.catch_warnings():
-        # PEFT up to 0.21 asks transformers for a name that is to go.
-        warnings.filterwarnings("ignore", ".*is_gradient_checkpointing", FutureWarning)
+    with peft_warnings():
         return PeftModel.from_pretrained(model, str(adapter)).merge_and_unload()
+
+
+@contextmanager
+def peft_warnings() -> Iterator[None]:
+    """Leave out PEFT's warning about a name in transformers that is to go (PEFT up to 0.21)."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*is_gradient_checkpointing", FutureWarning)
+        yield
 
 
 @contextmanager

@@ -106,7 +106,7 @@ class TransformersEngine:
         self._pass_tokens = PASS_TOKENS[kind]
         self.share_prefix = self._next.can_share
         """Whether what prompts share may be computed once; off, every prompt is computed whole."""
-        self._stops = _stop_tokens(model, encoder)
+        self._stops = stop_tokens(model, encoder)
         # its own sampling settings, such as a repetition penalty, would creep into every text
         model.generation_config = GenerationConfig()  # type: ignore[no-untyped-call]
         self._labels: dict[tuple[str, tuple[str, ...]], tuple[list[int], list[int]]] = {}
@@ -250,7 +250,7 @@ class TransformersEngine:
         _free()
 
 
-def _stop_tokens(model: Any, encoder: PromptEncoder) -> frozenset[int]:
+def stop_tokens(model: Any, encoder: PromptEncoder) -> frozenset[int]:
     """Return the ids that end a text: of the generation settings, the tokenizer, the template."""
     named = model.generation_config.eos_token_id if model.generation_config else None
     stops = {*(named if isinstance(named, list) else [named]), *encoder.ends()}

@@ -6,10 +6,10 @@ kind of model, and `habitus.scorers.adapters` for the kinds.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from habitus.clients import hf
 from habitus.clients.chat_template import ChatTemplate, read_template
@@ -20,8 +20,11 @@ from habitus.scorers import ScorerOptions
 from habitus.scorers.adapters import Asked, RemoteScore, RewardModel, load_reward_model
 from habitus.scorers.base import refuse_options
 from habitus.scorers.batching import BatchedScorer, ConversationScorer, Scored
-from habitus.scorers.runner import Runner
+from habitus.scorers.runner import Batch, Runner
 from habitus.types import Message, Parameter, ScorerSpec, Status
+
+if TYPE_CHECKING:
+    import torch
 
 SHARED = (
     "context",
@@ -104,15 +107,7 @@ def create(model: str, options: ScorerOptions | None = None) -> ConversationScor
         return RemoteScorer(make_spec("classifier", opened.checkpoint, about), loaded, tokenizer)
     encoder = make_encoder(opened, options)
     about |= encoder.parameters
-    runner = Runner(
-        loaded.rewards,
-        opened.placement.device,
-        budget=options.batch_tokens,
-        padded=loaded.padded,
-        pad_id=tokenizer.pad_token_id or 0,
-        vocabulary=loaded.model.get_input_embeddings().num_embeddings,
-        say=options.say,
-    )
+    runner = make_runner(opened, loaded.rewards, options.batch_tokens, options.say)
     about |= compiled(options, runner, [loaded.model])
     spec = make_spec("classifier", opened.checkpoint, about)
     return TextScorer(spec, encoder, runner, options.say)
@@ -178,6 +173,31 @@ def make_encoder(opened: Opened, options: ScorerOptions) -> Encoder:
         opened.tokenizer, opened.template, options.no_system, opened.checkpoint.name
     )
     return ChatEncoder(opened.tokenizer, template, length)
+
+
+def make_runner(
+    opened: Opened,
+    rewards: Callable[[Batch], torch.Tensor],
+    budget: int | None,
+    say: Callable[[str], None],
+) -> Runner:
+    """Return what runs a classifier, or several that read the same texts, over encoded texts.
+
+    Args:
+        opened: The classifier.
+        rewards: Gives the reward of each row of a batch.
+        budget: Tokens of a batch to begin with; None is the default of the device.
+        say: Called with lines for the user.
+    """
+    return Runner(
+        rewards,
+        opened.placement.device,
+        budget=budget,
+        padded=opened.model.padded,
+        pad_id=opened.tokenizer.pad_token_id or 0,
+        vocabulary=opened.model.model.get_input_embeddings().num_embeddings,
+        say=say,
+    )
 
 
 def compiled(options: ScorerOptions, runner: Runner, models: Sequence[Any]) -> dict[str, Parameter]:

@@ -20,13 +20,13 @@ An item on which a member fails, fails: a mean over the others would be another 
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from fractions import Fraction
 from typing import Any
 
+from habitus.clients.hf import launched
 from habitus.errors import HabitusError, InputError
 from habitus.scorers import ScorerOptions, resolve
 from habitus.scorers.base import ItemFailureError, conclude, refuse_options
@@ -232,7 +232,7 @@ def create(model: str, options: ScorerOptions) -> Ensemble:
         HabitusError: When a member cannot be loaded; it is named.
     """
     rule, names = split(model)
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    if launched():
         # The other processes serve the first member that they load, and would answer for all.
         raise InputError(
             "an ensemble cannot be spread over the processes of accelerate launch; run it without"

@@ -18,7 +18,6 @@ from __future__ import annotations
 import copy
 import hashlib
 import importlib
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,10 +34,11 @@ from habitus.scorers.classifier import (
     Opened,
     compiled,
     make_encoder,
+    make_runner,
     model_parameters,
     open_checkpoint,
 )
-from habitus.scorers.runner import Batch, Runner
+from habitus.scorers.runner import Batch
 from habitus.scorers.steer_models import choose, find_models, parse_shares
 from habitus.types import Parameter, ScorerSpec
 
@@ -118,15 +118,7 @@ def _scorer(
 ) -> SteeredScorer:
     opened, loaded = mixture.opened, mixture.opened.model
     encoder = make_encoder(opened, options)
-    runner = Runner(
-        mixture.rewards,
-        opened.placement.device,
-        budget=options.batch_tokens,
-        padded=loaded.padded,
-        pad_id=opened.tokenizer.pad_token_id or 0,
-        vocabulary=loaded.model.get_input_embeddings().num_embeddings,
-        say=options.say,
-    )
+    runner = make_runner(opened, mixture.rewards, options.batch_tokens, options.say)
     about: dict[str, Parameter] = {"mode": named, "steer_by": way, "adapter": loaded.adapter}
     for name, checkpoint in checkpoints.items():
         about[f"share of {name}"] = shares[name]
@@ -292,9 +284,7 @@ def _with_adapters(model: Any, checkpoints: Sequence[hf.Checkpoint], names: Sequ
         peft: Any = importlib.import_module("peft")
     except ImportError as error:
         raise MissingExtraError("a PEFT adapter", "hf") from error
-    with warnings.catch_warnings(), hf.quiet():
-        # PEFT up to 0.21 asks transformers for a name that is to go.
-        warnings.filterwarnings("ignore", ".*is_gradient_checkpointing", FutureWarning)
+    with hf.peft_warnings(), hf.quiet():
         wrapped: Any = None
         for checkpoint, name in zip(checkpoints, names, strict=True):
             with hf.as_model_error(checkpoint.name, "adapter"):

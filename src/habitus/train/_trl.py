@@ -24,6 +24,17 @@ TrainerCallback: Any = _transformers.TrainerCallback
 _Trainer: Any = _trl.RewardTrainer
 _Collator: Any = _reward.DataCollatorForPreference
 
+
+def on_one_gpu(arguments: Any) -> Any:
+    """Keep a process that sees several GPUs on its first one, and return the trainer's arguments.
+
+    The trainer would use all of them (`DataParallel`), with as many times the batch; TRL refuses
+    that. Several GPUs are for `accelerate launch`.
+    """
+    arguments._n_gpu = min(arguments.n_gpu, 1)  # as transformers does for models in parts
+    return arguments
+
+
 COLUMNS = ("chosen_ids", "rejected_ids", "weight", "row")
 """Columns of a prepared data set: token ids of both responses, the pair's weight, and its number.
 TRL takes a data set with the first two as tokenised and leaves it as it is."""

@@ -9,19 +9,24 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from habitus.clients import hf, weights
+from habitus.clients import causal_lm, hf, weights
 from habitus.clients.encode import Encoded, Encoder, length_limit
 from habitus.errors import InputError, MissingExtraError, ModelError
 from habitus.scorers import ScorerOptions
 from habitus.scorers.adapters import RewardModel
 from habitus.scorers.batching import BatchedScorer
-from habitus.scorers.classifier import Opened, make_encoder, make_spec, model_parameters
+from habitus.scorers.classifier import (
+    Opened,
+    make_encoder,
+    make_runner,
+    make_spec,
+    model_parameters,
+)
 from habitus.scorers.classifier import open_checkpoint as open_classifier
 from habitus.scorers.runner import Batch, Runner
 from habitus.types import Parameter, ScorerSpec
@@ -164,13 +169,8 @@ class Base:
             spec: What it is; None is the base.
             alone: Compute all of it in this process, whatever others there are.
         """
-        runner = Runner(
-            self._rewards,
-            self.device,
-            budget=self.options.batch_tokens,
-            pad_id=self.opened.tokenizer.pad_token_id or 0,
-            vocabulary=self.model.get_input_embeddings().num_embeddings,
-            say=self.options.say,
+        runner = make_runner(
+            self.opened, self._rewards, self.options.batch_tokens, self.options.say
         )
         return StudyScorer(spec or self.spec, self.encoder, runner, alone, self.options.say)
 
@@ -194,7 +194,7 @@ class Base:
             finally:
                 self._put_back()
             return
-        with _peft_warnings():
+        with hf.peft_warnings():
             adapted = self._adapt(lora, seed)
         try:
             yield adapted
@@ -251,7 +251,7 @@ class Base:
             text.pad_token_id = tokenizer.eos_token_id
         self.model.config.architectures = [type(self.model).__name__]
         try:
-            with hf.quiet(), _peft_warnings():
+            with hf.quiet(), hf.peft_warnings():
                 model.save_pretrained(folder)
                 tokenizer.save_pretrained(folder)
         finally:
@@ -313,6 +313,7 @@ def load_base(name: str, options: LoadOptions) -> Base:
     require()
     if options.precision not in PRECISIONS:
         raise InputError(f"--precision {options.precision}: one of {', '.join(PRECISIONS)}")
+    check_device(options.device)
     asked = ScorerOptions(
         revision=options.revision,
         context=options.context,
@@ -333,6 +334,19 @@ def load_base(name: str, options: LoadOptions) -> Base:
     return Base(opened, make_encoder(opened, asked), options)
 
 
+def check_device(device: str | None) -> None:
+    """Refuse a GPU that the trainer would not take: it moves the model to the first it sees.
+
+    Raises:
+        InputError: When another one is named.
+    """
+    if device and device.partition(":")[2] not in ("", "0"):
+        raise InputError(
+            f"--device {device}: training takes the first GPU that it sees; leave --device out "
+            "and set CUDA_VISIBLE_DEVICES"
+        )
+
+
 def dequantised(name: str, say: Callable[[str], None]) -> Path | str:
     """Return the folder of a known GGUF model, made of its file once; other names as they are.
 
@@ -349,24 +363,16 @@ def dequantised(name: str, say: Callable[[str], None]) -> Path | str:
     folder = path.with_name(f"{name}-{sha256[:12]}-float32")
     if (folder / "model.safetensors").is_file():
         return folder
-    import torch
-    import transformers
     from safetensors.torch import save_file
 
     say(f"making float32 weights of {name}, once")
+    loaded = causal_lm.load(name, ScorerOptions(device="cpu", dtype="float32", say=say))
+    model = loaded.model
     with hf.quiet(), hf.as_model_error(name, "model"):
-        parts = {"gguf_file": path.name}
-        tokenizer = transformers.AutoTokenizer.from_pretrained(path.parent, **parts)
-        model = transformers.AutoModelForCausalLM.from_pretrained(
-            path.parent,
-            dtype=torch.float32,
-            quantization_config=transformers.GgufConfig(dequantize=True),
-            **parts,
-        )
         if hasattr(model.config, "quantization_config"):
             del model.config.quantization_config
         model.config.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
+        loaded.tokenizer.save_pretrained(folder)
         tied = {"lm_head.weight"} if model.config.tie_word_embeddings else set()
         tensors = {
             name: value.contiguous()
@@ -395,11 +401,3 @@ def _enter_autocast(module: Any, args: tuple[Any, ...], output: Any) -> None:
     import torch
 
     torch.set_autocast_enabled(args[0].device.type, module.was_autocast)
-
-
-@contextlib.contextmanager
-def _peft_warnings() -> Iterator[None]:
-    with warnings.catch_warnings():
-        # PEFT up to 0.21 asks transformers for a name that is to go.
-        warnings.filterwarnings("ignore", ".*is_gradient_checkpointing", FutureWarning)
-        yield

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 from habitus.clients import hf
 from habitus.clients.encode import Encoded
 from habitus.errors import InputError
+from habitus.store import hold
 from habitus.train.base import Base
 from habitus.train.texts import is_first
 
@@ -66,7 +66,7 @@ class Settings:
             value = getattr(self, name)
             if value is not None and not (value > 0 and math.isfinite(value)):
                 raise InputError(f"--{name.replace('_', '-')} {value}: must be above 0")
-        processes = _processes()
+        processes = hf.processes()
         if self.batch_size % (processes * (self.micro_batch or 1)):
             raise InputError(
                 f"--batch-size {self.batch_size}: must be a multiple of --micro-batch "
@@ -185,12 +185,12 @@ def _train(
 
 
 def _arguments(base: Base, folder: Path, settings: Settings, seed: int, pairs: int) -> Any:
-    from habitus.train._trl import RewardConfig
+    from habitus.train._trl import RewardConfig, on_one_gpu
 
-    share = settings.batch_size // _processes()
+    share = settings.batch_size // hf.processes()
     micro = settings.micro_batch or share
     on_cpu = base.device.type == "cpu"
-    return RewardConfig(
+    arguments = RewardConfig(
         output_dir=str(folder / CHECKPOINTS),
         per_device_train_batch_size=micro,
         gradient_accumulation_steps=share // micro,
@@ -210,11 +210,13 @@ def _arguments(base: Base, folder: Path, settings: Settings, seed: int, pairs: i
         dataloader_pin_memory=not on_cpu,
         report_to=[],
         logging_strategy="no",
+        logging_nan_inf_filter=False,  # it waits for the loss of each micro-batch; Recorder looks
         save_strategy="steps" if settings.steps(pairs) > settings.save_steps else "no",
         save_steps=settings.save_steps,
         save_total_limit=1,
         disable_tqdm=True,
     )
+    return on_one_gpu(arguments)
 
 
 def _dataset(rows: Sequence[Row]) -> Any:
@@ -247,5 +249,6 @@ def last_checkpoint(folder: Path) -> Path | None:
     return max(found)[1] if found else None
 
 
-def _processes() -> int:
-    return int(os.environ.get("WORLD_SIZE", "1"))
+def held(lock: Path, path: Path) -> AbstractContextManager[None]:
+    """Hold what is written at `path` (see `store.hold`), in the one process that writes."""
+    return hold(lock, path) if is_first() else nullcontext()

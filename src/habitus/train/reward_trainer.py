@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -11,9 +10,11 @@ from typing import Any
 
 from habitus.errors import HabitusError
 from habitus.train._trl import TrainerCallback, WeightedRewardTrainer
+from habitus.train.curve import CURVE, append_lines, finite, keep_steps
 from habitus.train.losses import weighted_loss
 
-CURVE, SKIPPED = "curve.jsonl", "skipped.jsonl"
+SKIPPED = "skipped.jsonl"
+"""A line for each step that was skipped, with its pairs."""
 
 MOST_SKIPPED = 3
 """So many skipped steps end a run: something is wrong with the data, the model or the rate."""
@@ -35,7 +36,7 @@ class PairTrainer(WeightedRewardTrainer):
         """
         self._autocast = autocast
         self._causal = causal
-        self.step: list[tuple[list[int], Any, Any]] = []
+        self.step: list[tuple[Any, Any, Any]] = []
         """Of each micro-batch of the step: pair numbers, its part of the loss, sum of weights."""
         super().__init__(*args, **kwargs)
 
@@ -59,7 +60,8 @@ class PairTrainer(WeightedRewardTrainer):
             outputs = model(**inputs)
         chosen, rejected = outputs.logits.squeeze(-1).float().chunk(2)
         loss = weighted_loss(chosen, rejected, weight, num_items_in_batch)
-        self.step.append((rows.tolist(), loss.detach(), weight.sum()))
+        # Nothing here may wait for the device: the backward pass is to be under way first.
+        self.step.append((rows, loss.detach(), weight.sum()))
         # Gradients are averaged over processes; each part is of the whole step already.
         whole = loss * self.accelerator.num_processes
         return (whole, outputs) if return_outputs else whole
@@ -97,12 +99,11 @@ class Recorder(TrainerCallback):  # type: ignore[misc]
         self.steps = state.global_step
         for name in (CURVE, SKIPPED):
             path = self._folder / name
-            lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-            kept = [line for line in lines if _step(line) <= state.global_step]
+            kept = keep_steps(path, state.global_step, state.is_world_process_zero)
             if name == SKIPPED:
                 self.skipped = len(kept)
             if state.is_world_process_zero:
-                path.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
+                path.touch()
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Take the gradients away where loss or gradient is not finite: no step is made then."""
@@ -111,24 +112,24 @@ class Recorder(TrainerCallback):  # type: ignore[misc]
         trainer = self._trainer
         loss = torch.stack([part for _, part, _ in trainer.step]).sum()
         weight = torch.stack([part for _, _, part in trainer.step]).sum()
-        rows = [row for part, _, _ in trainer.step for row in part]
+        rows = torch.cat([part for part, _, _ in trainer.step])
         trainer.step.clear()
         count = torch.tensor(float(len(rows)), device=loss.device)
-        norm = torch.as_tensor(trainer.last_grad_norm, device=loss.device, dtype=torch.float32)
+        norm = float(trainer.last_grad_norm)
         parts = torch.stack([loss, weight, count])[None]
         loss, weight, count = trainer.accelerator.gather(parts).sum(0).tolist()
         self._found = {
             "step": state.global_step + 1,
-            "loss": _number(loss),
+            "loss": finite(loss),
             "lr": kwargs["optimizer"].param_groups[0]["lr"],
-            "grad_norm": _number(float(norm)),
+            "grad_norm": finite(norm),
             "mean_weight": weight / count,
         }
-        if math.isfinite(loss) and math.isfinite(float(norm)):
+        if math.isfinite(loss) and math.isfinite(norm):
             return
         kwargs["model"].zero_grad(set_to_none=True)
         what = "gradient" if math.isfinite(loss) else "loss"
-        self._skip(state, rows, f"the {what} is not a finite number")
+        self._skip(state, rows.tolist(), f"the {what} is not a finite number")
 
     def _skip(self, state: Any, rows: list[int], why: str) -> None:
         from accelerate.utils import gather_object
@@ -154,16 +155,4 @@ class Recorder(TrainerCallback):  # type: ignore[misc]
 
     def _write(self, name: str, record: dict[str, Any], state: Any) -> None:
         if state.is_world_process_zero:
-            with (self._folder / name).open("a", encoding="utf-8") as file:
-                file.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
-
-
-def _number(value: float) -> float | None:
-    return float(f"{value:.6g}") if math.isfinite(value) else None
-
-
-def _step(line: str) -> float:
-    try:
-        return int(json.loads(line)["step"])
-    except (ValueError, KeyError, TypeError):
-        return math.inf  # torn by a kill
+            append_lines(self._folder / name, [record])

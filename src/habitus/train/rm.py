@@ -12,11 +12,11 @@ from habitus.errors import InputError, RunError
 from habitus.pairs import non_commercial, pairs_digest
 from habitus.progress import progress
 from habitus.scorers.batching import Scored
-from habitus.store import hold, refuse_changes, versions
+from habitus.store import refuse_changes, versions
 from habitus.train import study
 from habitus.train.base import Base, LoadOptions, load_base
 from habitus.train.benchmark import Benchmarked
-from habitus.train.fitting import CHECKPOINTS, Row, Settings, fit
+from habitus.train.fitting import CHECKPOINTS, Row, Settings, fit, held
 from habitus.train.scpo import LIBRARIES
 from habitus.train.texts import Texts, is_first
 from habitus.types import PreferencePair
@@ -75,11 +75,9 @@ def train_rm(
     """
     plan.settings.check()
     folder = plan.out / TRAINING
-    if (folder / study.STUDY).exists() and not plan.resume:
+    if is_first() and (folder / study.STUDY).exists() and not plan.resume:
         raise RunError(f"{plan.out} holds a model; add --resume to go on, or name another --out")
-    if not is_first():
-        return _train(plan, folder, say, advance)
-    with hold(folder / ".lock", plan.out):
+    with held(folder / ".lock", plan.out):
         return _train(plan, folder, say, advance)
 
 

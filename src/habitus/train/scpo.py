@@ -20,11 +20,11 @@ from habitus.errors import InputError, RunError
 from habitus.pairs import non_commercial, pairs_digest
 from habitus.progress import progress
 from habitus.scorers.batching import Scored
-from habitus.store import hold, refuse_changes, versions
+from habitus.store import refuse_changes, versions
 from habitus.train import study
 from habitus.train.base import LoadOptions, load_base
 from habitus.train.benchmark import Benchmarked
-from habitus.train.fitting import CHECKPOINTS, Fitted, Row, Settings, fit
+from habitus.train.fitting import CHECKPOINTS, Fitted, Row, Settings, fit, held
 from habitus.train.losses import Weighting, weigh
 from habitus.train.study import Grid, Unit
 from habitus.train.texts import Texts, cache_folder, cached_scores, is_first
@@ -96,11 +96,9 @@ def train_scpo(
     part, parts = plan.shard
     if not 1 <= part <= parts:
         raise InputError(f"--shard {part}/{parts}: I must be in 1 to N")
-    if (plan.out / study.STUDY).exists() and not plan.resume and parts == 1:
+    if is_first() and (plan.out / study.STUDY).exists() and not plan.resume and parts == 1:
         raise RunError(f"{plan.out} holds a study; add --resume to go on, or name another --out")
-    if not is_first():
-        return _Study(plan, say, advance).run()
-    with hold(plan.out / f".lock-{part}-of-{parts}", plan.out):
+    with held(plan.out / f".lock-{part}-of-{parts}", plan.out):
         return _Study(plan, say, advance).run()
 
 
@@ -117,8 +115,12 @@ class _Study:
         self.pairs = [pair for pair in plan.pairs if pair.country in wanted]
         self.units = plan.grid.units()
         self.versions = versions(LIBRARIES)
+        own = {
+            name: [pair for pair in self.pairs if pair.country == name]
+            for name in plan.grid.countries
+        }
         self.train = {
-            unit: study.training_pairs(self.pairs, unit, plan.limit) for unit in self.units
+            unit: study.training_pairs(own[unit.country], unit, plan.limit) for unit in self.units
         }
         self.test = {
             fold: study.test_pairs(self.pairs, fold, plan.limit) for fold in plan.grid.folds

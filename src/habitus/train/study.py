@@ -150,7 +150,9 @@ def _folds(pairs: Sequence[PreferencePair], asked: Sequence[str]) -> tuple[Fold,
             found.append(SPLIT)
         elif name == "all":
             if len(known) < 2:
-                raise InputError("--fold all: the pairs have no folds; use --fold split")
+                raise InputError(
+                    "--fold all: the pairs are not in two folds or more; use --fold split"
+                )
             found += known
         elif not name.isdigit() or int(name) not in known:
             raise UnknownNameError("fold", name, [*map(str, known), SPLIT, "all"])
@@ -174,7 +176,7 @@ def training_pairs(
     A smaller share is a part of a larger one, and whole groups: people or questions.
 
     Args:
-        pairs: The study's pairs.
+        pairs: The study's pairs, of this country or of all.
         unit: The unit.
         limit: At most so many, by whole groups as long as they fit.
     """

@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from habitus.clients import hf
+from habitus.train._trl import on_one_gpu
+
 if TYPE_CHECKING:
     from habitus.train.locals.model import Policy
     from habitus.train.locals.supervised import Example, SupervisedSettings
@@ -99,25 +102,12 @@ def dataset(examples: Sequence[Example]) -> Any:
 
 
 def arguments(policy: Policy, folder: Path, settings: SupervisedSettings, seed: int) -> Any:
-    """Return the trainer's arguments.
-
-    Raises:
-        InputError: When the batch cannot be divided.
-    """
-    from habitus.errors import InputError
-
-    share, rest = divmod(settings.batch_size, int(os.environ.get("WORLD_SIZE", "1")))
-    micro = min(settings.micro_batch or share, share)
-    if rest or share % max(micro, 1):
-        raise InputError(
-            f"--warmup-batch {settings.batch_size}: must be a multiple of --micro-batch times the "
-            "processes"
-        )
+    """Return the trainer's arguments, for settings that were checked."""
     on_cpu = policy.device.type == "cpu"
-    return _transformers.TrainingArguments(
+    found = _transformers.TrainingArguments(
         output_dir=str(folder),
-        per_device_train_batch_size=micro,
-        gradient_accumulation_steps=share // micro,
+        per_device_train_batch_size=settings.micro,
+        gradient_accumulation_steps=settings.batch_size // hf.processes() // settings.micro,
         num_train_epochs=1,
         max_steps=settings.steps,
         learning_rate=settings.lr,
@@ -138,3 +128,4 @@ def arguments(policy: Policy, folder: Path, settings: SupervisedSettings, seed: 
         save_total_limit=1,
         disable_tqdm=True,
     )
+    return on_one_gpu(found)

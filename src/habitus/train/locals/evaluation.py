@@ -64,8 +64,8 @@ def evaluate_pairs(
     prompting = Prompting(translated=translated, max_tokens=max_tokens, seed=seed)
     found: dict[bool, dict[str, Judgement]] = {}
     for criteria in (True, False):
-        prompts = prompting.prompt_sets[0 if criteria else 1]
-        judge = Judge(engine, prompting.settings(criteria), prompts, item_language=translated)
+        settings, prompts = prompting.settings(criteria), prompting.prompts(criteria)
+        judge = Judge(engine, settings, prompts, item_language=translated)
         found[criteria] = {}
         for judgement in judge.judge([pair_item(pair) for pair in pairs], seed):
             found[criteria][judgement.item_id] = judgement

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from habitus.clients import hf, weights
 from habitus.clients.causal_lm import load
 from habitus.clients.encode import length_limit
 from habitus.clients.prompt_encoder import PromptEncoder
-from habitus.clients.transformers_engine import DEFAULT_CONTEXT, TransformersEngine
+from habitus.clients.transformers_engine import DEFAULT_CONTEXT, TransformersEngine, stop_tokens
 from habitus.errors import InputError
 from habitus.scorers import ScorerOptions
 from habitus.train import base
@@ -62,6 +61,7 @@ class Policy:
         base.require()
         if options.precision not in (None, *PRECISIONS):
             raise InputError(f"--precision {options.precision}: one of {', '.join(PRECISIONS)}")
+        base.check_device(options.device)
         self.options = options
         folder = str(base.dequantised(name, options.say))
         if name not in weights.KNOWN:
@@ -79,19 +79,15 @@ class Policy:
         self.encoder = PromptEncoder(self.tokenizer, context=limit or DEFAULT_CONTEXT)
         self.trained: Any = self.model
         """The model itself, or the adapter around it."""
-        self.stops = self._settle_generation()
+        self.stops = stop_tokens(self.model, self.encoder)
         """Ids that end a text."""
+        self._settle_generation()
 
-    def _settle_generation(self) -> frozenset[int]:
+    def _settle_generation(self) -> None:
         from transformers import GenerationConfig
 
-        own = self.model.generation_config
-        named = own.eos_token_id if own else None
-        found = {*(named if isinstance(named, list) else [named]), *self.encoder.ends()}
-        stops = frozenset(stop for stop in found if stop is not None)
         # sampling settings of its own, such as a repetition penalty, would creep into every text
-        self.model.generation_config = GenerationConfig(eos_token_id=sorted(stops) or None)  # type: ignore[no-untyped-call,unused-ignore]
-        return stops
+        self.model.generation_config = GenerationConfig(eos_token_id=sorted(self.stops) or None)  # type: ignore[no-untyped-call,unused-ignore]
 
     @property
     def device(self) -> Any:
@@ -134,7 +130,7 @@ class Policy:
         import peft
 
         torch.manual_seed(seed)
-        with peft_warnings():
+        with hf.peft_warnings():
             if adapter is not None:
                 self.trained = peft.PeftModel.from_pretrained(
                     self.model, adapter, is_trainable=True
@@ -157,19 +153,17 @@ class Policy:
 
     def engine(self) -> TransformersEngine:
         """Return the model, as it is now, as an engine for judges; use it before training goes on."""
-        ends = self.model.generation_config
         self.model.eval()
         engine = _AutocastEngine(
             self.model, self.encoder, name=self.name, batch_tokens=self.options.batch_tokens
         )
         engine.context = self.autocast
-        engine._stops = self.stops
-        self.model.generation_config = ends
+        self._settle_generation()  # the engine has put its own in place
         return engine
 
     def save(self, folder: Path) -> None:
         """Save so that `judge:FOLDER --engine transformers` loads it."""
-        with hf.quiet(), peft_warnings():
+        with hf.quiet(), hf.peft_warnings():
             if self.options.lora is None:
                 self.model.save_pretrained(folder)
             else:
@@ -210,11 +204,3 @@ def _plain(name: str, options: ModelOptions, merged: Path) -> str:
             loaded.tokenizer.save_pretrained(merged)
             loaded.model.save_pretrained(merged)
     return str(merged)
-
-
-@contextmanager
-def peft_warnings() -> Iterator[None]:
-    """Leave out PEFT's warning about a name in transformers that is to go (PEFT up to 0.21)."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", ".*is_gradient_checkpointing", FutureWarning)
-        yield

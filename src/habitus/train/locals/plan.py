@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from habitus.clients import hf
 from habitus.errors import InputError
 from habitus.train.locals.model import ModelOptions
 from habitus.train.locals.prompting import View
@@ -20,9 +20,6 @@ from habitus.types import PreferencePair
 STAGES = ("warmup", "rl", "both", "verdict")
 """`warmup`: criteria by rejection sampling and verdicts, supervised. `rl`: reinforcement. `both`:
 one after the other. `verdict`: verdicts without criteria, supervised: what to compare with."""
-
-LOSSES = ("grpo", "dapo", "dr_grpo", "bnpo", "luspo", "cispo", "vespo")
-"""Losses that TRL 1.16 has."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +41,7 @@ class GrpoSettings:
     epsilon: float = 0.2
     """The ratio of probabilities is clipped to 1 - epsilon and 1 + epsilon."""
     loss_type: str = "grpo"
-    """One of `LOSSES`."""
+    """The paper's, or another that TRL 1.16 has."""
     scale_rewards: str = "group"
     """What advantages are divided by: "group", "batch" or "none"."""
     iterations: int = 1
@@ -72,7 +69,7 @@ class GrpoSettings:
         """
         if self.group < 2:
             raise InputError(f"--group {self.group}: advantages need 2 or more completions")
-        processes = processes_of_launch()
+        processes = hf.processes()
         if self.prompts_per_step % 2 or self.prompts_per_step * self.group % processes:
             raise InputError(
                 f"--prompts-per-step {self.prompts_per_step}: must be even (both orders of a pair), "
@@ -93,14 +90,9 @@ class GrpoSettings:
     @property
     def micro(self) -> int:
         """Completions of a forward pass: the largest divisor of the process's share that is allowed."""
-        share = self.prompts_per_step * self.group // processes_of_launch()
+        share = self.prompts_per_step * self.group // hf.processes()
         most = self.micro_batch or 16
         return max(size for size in range(1, min(most, share) + 1) if share % size == 0)
-
-
-def processes_of_launch() -> int:
-    """Return the number of processes of this launch."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 @dataclass(frozen=True)

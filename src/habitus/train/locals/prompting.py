@@ -96,10 +96,9 @@ class Prompting:
         """Digests of the prompt files."""
         return {"criteria": self._sets[True].digest, "plain": self._sets[False].digest}
 
-    @property
-    def prompt_sets(self) -> tuple[PromptSet, PromptSet]:
-        """The prompts with criteria, and those without."""
-        return self._sets[True], self._sets[False]
+    def prompts(self, criteria: bool) -> PromptSet:
+        """Return the prompts with criteria, or those without."""
+        return self._sets[criteria]
 
     def settings(self, criteria: bool, temperature: float = 0.0) -> Settings:
         """Return how the judge judges."""

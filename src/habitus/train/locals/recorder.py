@@ -8,19 +8,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from habitus.train.locals._grpo import TrainerCallback
+from habitus.train.curve import CURVE, append_lines, finite, keep_steps
+from habitus.train.locals._grpo import IdsGRPOTrainer, TrainerCallback
 from habitus.train.locals.collapse import find_collapse
-from habitus.train.locals.curve import append_lines, finite, keep_steps
-from habitus.train.locals.rewards import (
-    RewardSettings,
-    group_statistics,
-)
+from habitus.train.locals.rewards import RewardSettings, group_statistics
+from habitus.train.texts import shared
 
 if TYPE_CHECKING:
     from habitus.train.locals.reward_function import LocalsReward
-    from habitus.train.locals.trainer import LocalsTrainer
 
-CURVE, SAMPLES = "curve.jsonl", "samples.jsonl"
+SAMPLES = "samples.jsonl"
 
 SHOWN = 8
 """Completions that are kept of a step."""
@@ -125,7 +122,7 @@ class StepRecorder(TrainerCallback):  # type: ignore[misc]
         self.out_of_time = False
         """Whether training was stopped because its time was over."""
 
-    def attach(self, trainer: LocalsTrainer) -> None:
+    def attach(self, trainer: IdsGRPOTrainer) -> None:
         """Say whose steps these are."""
         self._trainer = trainer
 
@@ -179,8 +176,9 @@ class StepRecorder(TrainerCallback):  # type: ignore[misc]
         self._advance(1)
         if state.global_step >= state.max_steps:
             return
-        late = self._deadline is not None and time.monotonic() > self._deadline
-        if _any(self._trainer, late) and state.global_step % self._boundary == 0:
+        # all processes must stop after the same step
+        late = self._deadline is not None and shared(time.monotonic() > self._deadline)
+        if late and state.global_step % self._boundary == 0:
             self.out_of_time = True
             control.should_save = control.should_training_stop = True
         problem = find_collapse(self._curve)  # of the steps before; this one is not logged yet
@@ -191,14 +189,10 @@ class StepRecorder(TrainerCallback):  # type: ignore[misc]
             else:
                 self._say(f"warning: {problem}")
 
-
-def _any(trainer: Any, value: bool) -> bool:
-    """Whether it holds in any process: all must stop after the same step."""
-    if trainer.accelerator.num_processes == 1:
-        return value
-    from accelerate.utils import gather_object
-
-    return any(gather_object([value]))
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Write what TensorBoard's files do not have yet."""
+        if self._board is not None:
+            self._board.close()
 
 
 def _board(folder: Path) -> Any:

@@ -24,7 +24,7 @@ from habitus.train.locals.scoring import Pair, VerdictScorer
 from habitus.train.locals.written import LETTERS, Written, read_written
 
 if TYPE_CHECKING:
-    from habitus.train.locals.trainer import LocalsTrainer
+    from habitus.train.locals._grpo import IdsGRPOTrainer
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class LocalsReward:
         self.seconds = 0.0
         """Seconds spent since it was last set to 0."""
 
-    def attach(self, trainer: LocalsTrainer) -> None:
+    def attach(self, trainer: IdsGRPOTrainer) -> None:
         """Say whose reward this is."""
         self._trainer = trainer
 

@@ -21,21 +21,21 @@ from habitus.clients.engine import Reply
 from habitus.errors import HabitusError, InputError, RunError
 from habitus.pairs import non_commercial, pairs_digest
 from habitus.progress import progress
-from habitus.store import hold, refuse_changes, versions
+from habitus.store import refuse_changes, versions
 from habitus.train import study
 from habitus.train.base import require
-from habitus.train.fitting import last_checkpoint
+from habitus.train.fitting import CHECKPOINTS, held, last_checkpoint
 from habitus.train.locals.evaluation import evaluate_pairs, held_out_pairs
-from habitus.train.locals.model import Policy, peft_warnings
-from habitus.train.locals.plan import STAGES, LocalsPlan, processes_of_launch, schedule
+from habitus.train.locals.model import Policy
+from habitus.train.locals.plan import STAGES, LocalsPlan, schedule
 from habitus.train.locals.prompting import Prompting, View, all_views, by_key
 from habitus.train.locals.supervised import learn, make_examples
 from habitus.train.locals.warmup import Kept, sample_criteria
 from habitus.train.scpo import LIBRARIES
+from habitus.train.study import MODEL, RUN
 from habitus.train.texts import is_first
 
-RUN, MODEL, WARMUP, CHECKPOINTS = "run.json", "model", "warmup", "checkpoints"
-EXCLUDED, HELD_OUT, MERGED = "excluded.jsonl", "heldout.json", "base"
+WARMUP, EXCLUDED, HELD_OUT, MERGED = "warmup", "excluded.jsonl", "heldout.json", "base"
 
 
 def train_locals(
@@ -63,11 +63,11 @@ def train_locals(
         raise InputError(f"--stage {plan.stage}: one of {', '.join(STAGES)}")
     plan.rewards.check()
     plan.grpo.check()
-    if (plan.out / RUN).exists() and not plan.resume:
+    if plan.stage != "rl":
+        plan.supervised.check()
+    if is_first() and (plan.out / RUN).exists() and not plan.resume:
         raise RunError(f"{plan.out} holds a run; add --resume to go on, or name another --out")
-    if not is_first():
-        return _Run(plan, say, advance).go()
-    with hold(plan.out / ".lock", plan.out):
+    with held(plan.out / ".lock", plan.out):
         return _Run(plan, say, advance).go()
 
 
@@ -82,9 +82,8 @@ class _Run:
         self, plan: LocalsPlan, say: Callable[[str], None], advance: Callable[[int], None]
     ) -> None:
         self.plan, self.say, self.advance = plan, say, advance
-        begin = time.monotonic()
-        self.begin = begin
-        self.deadline = None if plan.max_seconds is None else begin + plan.max_seconds
+        self.begin = time.monotonic()
+        self.deadline = None if plan.max_seconds is None else self.begin + plan.max_seconds
         self.prompting = Prompting(
             translated=plan.translated, max_tokens=plan.grpo.max_new_tokens, seed=plan.seed
         )
@@ -113,8 +112,9 @@ class _Run:
             self._note()
             self.say(f"stopped {stop}; go on with the same command and --resume")
             return self.record
-        shutil.rmtree(plan.out / CHECKPOINTS, ignore_errors=True)
-        shutil.rmtree(plan.out / WARMUP / CHECKPOINTS, ignore_errors=True)
+        if is_first():
+            shutil.rmtree(plan.out / CHECKPOINTS, ignore_errors=True)
+            shutil.rmtree(plan.out / WARMUP / CHECKPOINTS, ignore_errors=True)
         self._note(done=True)
         return self.record
 
@@ -144,7 +144,7 @@ class _Run:
         )
         before = study.read_json(plan.out / RUN)
         if before is not None:
-            refuse_changes(before.get("config", {}), config, plan.out)
+            refuse_changes(_identity(before.get("config", {})), _identity(config), plan.out)
             self.record = before
             return
         self.record = {
@@ -204,8 +204,8 @@ class _Run:
         kept: list[Kept] = []
         if plan.stage != "verdict":
             kept = self._criteria(policy, views, folder)
+            policy = self._policy()  # without the hooks of sampling
         examples = make_examples(policy, self.prompting, views, kept, plan.supervised, plan.seed)
-        policy = self._policy()  # without the hooks of sampling
         policy.start(plan.seed)
         with progress("warm-up", plan.supervised.steps, unit="steps") as step:
             done = learn(
@@ -224,7 +224,7 @@ class _Run:
 
     def _criteria(self, policy: Policy, views: Sequence[View], folder: Path) -> list[Kept]:
         plan = self.plan
-        if processes_of_launch() > 1:
+        if hf.processes() > 1:
             raise InputError(
                 "criteria are sampled by one process: run the warm-up without a launch"
             )
@@ -289,9 +289,10 @@ class _Run:
     ) -> Any:
         from datasets import Dataset
 
+        from habitus.train.locals._grpo import IdsGRPOTrainer
         from habitus.train.locals.recorder import StepRecorder
         from habitus.train.locals.reward_function import LocalsReward
-        from habitus.train.locals.trainer import LocalsTrainer, arguments
+        from habitus.train.locals.trainer import arguments
 
         plan = self.plan
         grpo = plan.grpo
@@ -314,8 +315,8 @@ class _Run:
             say=self.say,
             advance=advance,
         )
-        with hf.quiet(), peft_warnings():
-            trainer = LocalsTrainer(
+        with hf.quiet(), hf.peft_warnings():
+            trainer = IdsGRPOTrainer(
                 model=policy.trained,
                 reward_funcs=reward,
                 args=arguments(policy, plan),
@@ -352,6 +353,12 @@ class _Run:
                 advance=step,
             )
         study.write_json(plan.out / HELD_OUT, found)
+
+
+def _identity(config: dict[str, Any]) -> dict[str, Any]:
+    """Return a configuration without what may change on resume: whether collapse ends a run."""
+    grpo = {key: value for key, value in config.get("grpo", {}).items() if key != "on_collapse"}
+    return config | {"grpo": grpo}
 
 
 def trained_engine(plan: LocalsPlan) -> Any:

@@ -16,14 +16,13 @@ from typing import Any
 
 from habitus.clients import hf
 from habitus.errors import HabitusError, InputError
-from habitus.train.fitting import last_checkpoint
-from habitus.train.locals.curve import append_lines, keep_steps
-from habitus.train.locals.model import Policy, peft_warnings
-from habitus.train.locals.prompting import Prompting, View
+from habitus.train.curve import CURVE, append_lines, keep_steps
+from habitus.train.fitting import CHECKPOINTS, last_checkpoint
+from habitus.train.locals.model import Policy
+from habitus.train.locals.prompting import Prompting, View, by_key
 from habitus.train.locals.warmup import Kept
 from habitus.train.locals.written import JUDGED
-
-CURVE, CHECKPOINTS = "curve.jsonl", "checkpoints"
+from habitus.train.texts import shared
 
 
 @dataclass(frozen=True)
@@ -42,6 +41,25 @@ class SupervisedSettings:
     """Part of the examples that are verdicts without criteria."""
     save_steps: int = 50
     """Steps between checkpoints."""
+
+    def check(self) -> None:
+        """Check the values.
+
+        Raises:
+            InputError: When the batch cannot be divided.
+        """
+        share, rest = divmod(self.batch_size, hf.processes())
+        if rest or share % self.micro:
+            raise InputError(
+                f"--warmup-batch {self.batch_size}: must be a multiple of --micro-batch times the "
+                "processes"
+            )
+
+    @property
+    def micro(self) -> int:
+        """Examples of a forward pass."""
+        share = self.batch_size // hf.processes()
+        return min(self.micro_batch or share, share)
 
 
 @dataclass(frozen=True)
@@ -116,7 +134,7 @@ def make_examples(
     Raises:
         InputError: When there is nothing to learn from.
     """
-    named = {view.key: view for view in views}
+    named = by_key(views)
     texts = [
         example
         for each in kept
@@ -178,9 +196,11 @@ def learn(
         advance: Called with the number of steps just done.
 
     Raises:
-        HabitusError: When the loss is not a finite number.
+        HabitusError: When the batch cannot be divided, or the loss is not a finite number.
     """
     from habitus.train.locals._supervised import Callback, ExampleTrainer, arguments, dataset
+
+    settings.check()
 
     class Recorder(Callback):  # type: ignore[misc]
         """Writes the curve and looks at the clock."""
@@ -195,7 +215,8 @@ def learn(
 
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             self.steps = state.global_step
-            late = deadline is not None and time.monotonic() > deadline
+            # all processes must stop after the same step
+            late = deadline is not None and shared(time.monotonic() > deadline)
             if late and state.global_step < state.max_steps:
                 self.out_of_time = True
                 control.should_save = control.should_training_stop = True
@@ -221,7 +242,7 @@ def learn(
 
     folder.mkdir(parents=True, exist_ok=True)
     recorder = Recorder()
-    with hf.quiet(), peft_warnings():
+    with hf.quiet(), hf.peft_warnings():
         trainer = ExampleTrainer(
             model=policy.trained,
             args=arguments(policy, folder / CHECKPOINTS, settings, seed),

@@ -11,15 +11,12 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from habitus.train.locals._grpo import GRPOConfig, IdsGRPOTrainer
+from habitus.clients import hf
+from habitus.train._trl import on_one_gpu
+from habitus.train.fitting import CHECKPOINTS
+from habitus.train.locals._grpo import GRPOConfig
 from habitus.train.locals.model import Policy
-from habitus.train.locals.plan import LocalsPlan, processes_of_launch
-
-CHECKPOINTS = "checkpoints"
-
-
-class LocalsTrainer(IdsGRPOTrainer):
-    """GRPO on the judge's own prompts (see `habitus.train.locals._grpo`)."""
+from habitus.train.locals.plan import LocalsPlan
 
 
 def arguments(policy: Policy, plan: LocalsPlan) -> Any:
@@ -31,52 +28,46 @@ def arguments(policy: Policy, plan: LocalsPlan) -> Any:
     """
     grpo = plan.grpo
     on_cpu = policy.device.type == "cpu"
-    share = grpo.prompts_per_step * grpo.group // processes_of_launch()
+    share = grpo.prompts_per_step * grpo.group // hf.processes()
     more: dict[str, Any] = {}
     if grpo.vllm is not None:
         more = {"use_vllm": True, "vllm_mode": grpo.vllm}
     with warnings.catch_warnings():  # TRL sets what transformers has renamed
         warnings.filterwarnings("ignore", ".*gradient_checkpointing", FutureWarning)
-        return _config(policy, plan, share, on_cpu, more)
-
-
-def _config(
-    policy: Policy, plan: LocalsPlan, share: int, on_cpu: bool, more: dict[str, Any]
-) -> Any:
-    grpo = plan.grpo
-    return GRPOConfig(
-        output_dir=str(plan.out / CHECKPOINTS),
-        per_device_train_batch_size=grpo.micro,
-        gradient_accumulation_steps=share // grpo.micro,
-        num_generations=grpo.group,
-        num_iterations=grpo.iterations,
-        max_completion_length=grpo.max_new_tokens,
-        max_steps=grpo.steps,
-        learning_rate=grpo.lr,
-        lr_scheduler_type="constant",
-        max_grad_norm=1.0,
-        temperature=grpo.temperature,
-        top_p=1.0,
-        top_k=0,
-        beta=grpo.beta if plan.load.lora is not None else 0.0,
-        epsilon=grpo.epsilon,
-        loss_type=grpo.loss_type,
-        scale_rewards=grpo.scale_rewards,
-        use_bias_correction_kl=False,
-        disable_dropout=True,
-        shuffle_dataset=False,  # the schedule is shuffled already, pairs together
-        seed=plan.seed,
-        data_seed=plan.seed,
-        bf16=policy.bf16,
-        gradient_checkpointing=grpo.gradient_checkpointing,
-        use_cpu=on_cpu,
-        dataloader_pin_memory=not on_cpu,
-        report_to=[],
-        logging_strategy="steps",
-        logging_steps=1,
-        save_strategy="steps",
-        save_steps=grpo.save_steps,
-        save_total_limit=1,
-        disable_tqdm=True,
-        **more,
-    )
+        found = GRPOConfig(
+            output_dir=str(plan.out / CHECKPOINTS),
+            per_device_train_batch_size=grpo.micro,
+            gradient_accumulation_steps=share // grpo.micro,
+            num_generations=grpo.group,
+            num_iterations=grpo.iterations,
+            max_completion_length=grpo.max_new_tokens,
+            max_steps=grpo.steps,
+            learning_rate=grpo.lr,
+            lr_scheduler_type="constant",
+            max_grad_norm=1.0,
+            temperature=grpo.temperature,
+            top_p=1.0,
+            top_k=0,
+            beta=grpo.beta if plan.load.lora is not None else 0.0,
+            epsilon=grpo.epsilon,
+            loss_type=grpo.loss_type,
+            scale_rewards=grpo.scale_rewards,
+            use_bias_correction_kl=False,
+            disable_dropout=True,
+            shuffle_dataset=False,  # the schedule is shuffled already, pairs together
+            seed=plan.seed,
+            data_seed=plan.seed,
+            bf16=policy.bf16,
+            gradient_checkpointing=grpo.gradient_checkpointing,
+            use_cpu=on_cpu,
+            dataloader_pin_memory=not on_cpu,
+            report_to=[],
+            logging_strategy="steps",
+            logging_steps=1,
+            save_strategy="steps",
+            save_steps=grpo.save_steps,
+            save_total_limit=1,
+            disable_tqdm=True,
+            **more,
+        )
+    return on_one_gpu(found)

@@ -18,12 +18,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from habitus.clients.engine import Engine, Request, answers
 from habitus.train.locals.prompting import Prompting, View
 from habitus.train.locals.written import mended
-from habitus.train.study import write_lines
+from habitus.train.study import read_json, write_json, write_lines
 
 KEPT = "kept.jsonl"
 PROGRESS = "sampled.json"
@@ -103,49 +102,39 @@ def sample_criteria(
         write_lines(folder / KEPT, [vars(each) for each in kept])
         counts["kept"] = len(kept)
         counts["both"] = sum(each.both for each in kept)
-        _write(folder / PROGRESS, {"views": done, **counts})
+        write_json(folder / PROGRESS, {"views": done, **counts})
         advance(len(chunk))
     return kept
 
 
 def _before(folder: Path) -> tuple[int, dict[str, int], list[Kept]]:
     counts = {"sampled": 0, "mended": 0, "kept": 0, "both": 0}
-    try:
-        found = json.loads((folder / PROGRESS).read_bytes())
-        lines = (folder / KEPT).read_text(encoding="utf-8").splitlines()
-    except (OSError, ValueError):
+    found = read_json(folder / PROGRESS)
+    if found is None or not (folder / KEPT).exists():
         return 0, counts, []
+    lines = (folder / KEPT).read_bytes().splitlines()
     kept = [Kept(**json.loads(line)) for line in lines][: found["kept"]]
     return found["views"], {name: found[name] for name in counts}, kept
-
-
-def _write(path: Path, value: dict[str, Any]) -> None:
-    from habitus.train.study import write_json
-
-    write_json(path, value)
 
 
 def _sampled(
     engine: Engine, prompting: Prompting, views: Sequence[View], settings: SamplingSettings
 ) -> Iterator[tuple[list[Kept], int]]:
     """Yield, for each view, what is kept and how many texts had criteria at all."""
-    asked = [(view, vote) for view in views for vote in range(settings.samples)]
-    replies = answers(
-        engine,
-        [
-            prompting.criteria_request(view, vote=vote, temperature=settings.temperature)
-            for view, vote in asked
-        ],
-    )
+    asked = [
+        (view, prompting.criteria_request(view, vote=vote, temperature=settings.temperature))
+        for view in views
+        for vote in range(settings.samples)
+    ]
+    replies = answers(engine, [request for _, request in asked])
     texts: dict[str, list[str]] = {view.key: [] for view in views}
-    for (view, _), reply in zip(asked, replies, strict=True):
+    for (view, request), reply in zip(asked, replies, strict=True):
         if reply.status is None:
-            begun = prompting.criteria_request(view).answer
-            found = mended(begun + (reply.text or ""))
+            found = mended(request.answer + (reply.text or ""))
             if found is not None and found not in texts[view.key]:
                 texts[view.key].append(found)
     scored = [(view, text) for view in views for text in texts[view.key]]
-    own = _right(engine, prompting, [(view, text) for view, text in scored])
+    own = _right(engine, prompting, scored)
     other = _right(engine, prompting, [(view.swapped, text) for view, text in scored])
     plain = _right(engine, prompting, [(view, None) for view in views])
     plain_other = _right(engine, prompting, [(view.swapped, None) for view in views])

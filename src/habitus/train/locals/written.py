@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from habitus.scorers.judge_looks import CLOSING
 from habitus.verdicts import parse_letter
 
-OPENING, CLOSING = "<criteria>", "</criteria>"
+OPENING = "<criteria>"
 JUDGEMENT, JUDGED = "<judgement>", "</judgement>"
 
 FEWEST, MOST = 2, 5

@@ -8,20 +8,26 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from habitus.train.study import write_lines
+
+CURVE = "curve.jsonl"
+"""A line for each step."""
+
 
 def keep_steps(path: Path, step: int, write: bool) -> list[dict[str, Any]]:
     """Return the lines of a JSONL file up to a step, and drop the later and torn ones."""
     kept: list[dict[str, Any]] = []
-    for text in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+    # as bytes: a kill may tear a letter, and a text may hold what Python takes for the end of a line
+    lines = path.read_bytes().splitlines() if path.exists() else []
+    for text in lines:
         try:
             line = json.loads(text)
         except ValueError:
             continue  # torn by a kill
         if line["step"] <= step:
             kept.append(line)
-    if write and path.exists():
-        path.write_text("", encoding="utf-8")
-        append_lines(path, kept)
+    if write and lines:
+        write_lines(path, kept)
     return kept
 
 
