@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 from click.testing import CliRunner
 
 TARGET = Path(__file__).parent.parent / "docs" / "cli.md"
@@ -15,8 +17,16 @@ def reference() -> str:
     from habitus.cli.main import app
 
     parts = ["# Command line\n\nMade from `--help` by `make docs`; a test keeps it true.\n"]
-    parts += [_section(*words) for words in ((), *((name,) for name in app.commands))]
+    parts += [_section(*words) for words in _commands(app)]
     return "\n".join(parts)
+
+
+def _commands(command: click.Command, *words: str) -> Iterator[tuple[str, ...]]:
+    """Give the words of a command and of all below it."""
+    yield words
+    if isinstance(command, click.Group):
+        for name, each in command.commands.items():
+            yield from _commands(each, *words, name)
 
 
 def _section(*words: str) -> str:

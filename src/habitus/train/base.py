@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from habitus.clients import causal_lm, hf, weights
+from habitus.clients.compiling import compile_layers
 from habitus.clients.encode import Encoded, Encoder, length_limit
 from habitus.errors import InputError, MissingExtraError, ModelError
 from habitus.scorers import ScorerOptions
@@ -57,10 +58,33 @@ class LoadOptions:
     """CPU threads; None leaves torch's choice."""
     batch_tokens: int | None = None
     """Tokens in a batch when scoring; None is the device's default."""
+    compile: bool = False
+    """Compile the layers with torch.compile: steps of small batches wait for the CPU otherwise."""
     new_head: bool = False
     """Give a model without a reward head a new one with small random weights."""
     say: Callable[[str], None] = field(default=lambda line: None, compare=False)
     """Called with lines for the user."""
+
+    def check(self, lora: int | None) -> None:
+        """Check what goes with what.
+
+        Args:
+            lora: Rank of the adapter that is trained, if one is.
+
+        Raises:
+            InputError: When the options do not go together.
+        """
+        if self.precision not in PRECISIONS:
+            raise InputError(f"--precision {self.precision}: one of {', '.join(PRECISIONS)}")
+        if self.compile and lora is not None:
+            raise InputError(
+                "--compile with --lora: an adapter changes the layers that were compiled; leave "
+                "one of them out"
+            )
+
+
+TRIAL = (16, 104)
+"""Rows and width of the batch that a compiled model is tried with in training."""
 
 
 def require() -> None:
@@ -108,6 +132,8 @@ class Base:
             head.register_forward_hook(_enter_autocast, always_call=True)
         self._pad_id = self.model.config.get_text_config().pad_token_id
         self._kept = {name: value.clone() for name, value in self.model.state_dict().items()}
+        self.compiled = options.compile and compile_layers(self.model, self._try_once, options.say)
+        """Whether the layers are compiled."""
 
     @property
     def model(self) -> Any:
@@ -134,6 +160,8 @@ class Base:
             **model_parameters(self.model, self.opened.placement, trust=False),
             "precision": self.options.precision,
         }
+        if self.compiled:
+            about["compiled"] = True
         return make_spec("classifier", self.opened.checkpoint, about)
 
     def autocast(self) -> Any:
@@ -169,10 +197,33 @@ class Base:
             spec: What it is; None is the base.
             alone: Compute all of it in this process, whatever others there are.
         """
-        runner = make_runner(
-            self.opened, self._rewards, self.options.batch_tokens, self.options.say
-        )
-        return StudyScorer(spec or self.spec, self.encoder, runner, alone, self.options.say)
+        return StudyScorer(spec or self.spec, self.encoder, self._runner(), alone, self.options.say)
+
+    def _runner(self) -> Runner:
+        return make_runner(self.opened, self._rewards, self.options.batch_tokens, self.options.say)
+
+    def _try_once(self) -> None:
+        """Do once what training does, and what scoring does."""
+        import torch
+
+        rows, width = TRIAL
+        ids = torch.zeros((rows, width), dtype=torch.long, device=self.device)
+        mask = torch.ones_like(ids)
+        mask[::2, width // 2 :] = 0
+        inputs: dict[str, Any] = {"input_ids": ids, "attention_mask": mask}
+        if self.causal:
+            inputs["use_cache"] = False
+        text = self.model.config.get_text_config()
+        text.pad_token_id = self._pad_id or 0  # pooling needs one
+        try:
+            self.model.train()
+            with self.autocast():
+                logits = self.model(**inputs).logits
+            logits.sum().backward()
+        finally:
+            text.pad_token_id = self._pad_id
+            self.model.zero_grad(set_to_none=True)
+        self._runner().try_once()
 
     def _rewards(self, batch: Batch) -> Any:
         self.model.eval()  # no dropout when measuring
@@ -311,8 +362,6 @@ def load_base(name: str, options: LoadOptions) -> Base:
         HabitusError: When it cannot be had, cannot be trained, or an extra is missing.
     """
     require()
-    if options.precision not in PRECISIONS:
-        raise InputError(f"--precision {options.precision}: one of {', '.join(PRECISIONS)}")
     check_device(options.device)
     asked = ScorerOptions(
         revision=options.revision,
