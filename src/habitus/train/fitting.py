@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from habitus.clients import hf
 from habitus.clients.encode import Encoded
 from habitus.errors import InputError
@@ -208,6 +210,8 @@ def _arguments(base: Base, folder: Path, settings: Settings, seed: int, pairs: i
         disable_dropout=not settings.dropout,
         use_cpu=on_cpu,
         dataloader_pin_memory=not on_cpu,
+        accelerator_config={"non_blocking": not on_cpu},
+        remove_unused_columns=False,  # weights are no argument of the model
         report_to=[],
         logging_strategy="no",
         logging_nan_inf_filter=False,  # it waits for the loss of each micro-batch; Recorder looks
@@ -219,19 +223,16 @@ def _arguments(base: Base, folder: Path, settings: Settings, seed: int, pairs: i
     return on_one_gpu(arguments)
 
 
-def _dataset(rows: Sequence[Row]) -> Any:
-    from datasets import Dataset
-
-    columns: dict[str, list[Any]] = {
-        "chosen_ids": [list(row.chosen.ids) for row in rows],
-        "rejected_ids": [list(row.rejected.ids) for row in rows],
-        "weight": [row.weight for row in rows],
-        "row": list(range(len(rows))),
-    }
-    if rows[0].chosen.types is not None:
-        columns["chosen_types"] = [list(row.chosen.types or ()) for row in rows]
-        columns["rejected_types"] = [list(row.rejected.types or ()) for row in rows]
-    return Dataset.from_dict(columns)
+def _dataset(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Return what the collator takes: a list, so that a row costs a look-up and nothing else."""
+    found: list[dict[str, Any]] = []
+    for number, row in enumerate(rows):
+        texts = {"chosen": row.chosen, "rejected": row.rejected}
+        each = {f"{name}_ids": np.array(text.ids) for name, text in texts.items()}
+        if row.chosen.types is not None:
+            each |= {f"{name}_types": np.array(text.types) for name, text in texts.items()}
+        found.append({**each, "weight": row.weight, "row": number})
+    return found
 
 
 def last_checkpoint(folder: Path) -> Path | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from habitus.errors import HabitusError
+from habitus.scorers.heads import is_causal
 from habitus.train._trl import TrainerCallback, WeightedRewardTrainer
 from habitus.train.curve import CURVE, append_lines, finite, keep_steps
 from habitus.train.losses import weighted_loss
@@ -31,11 +32,13 @@ class PairTrainer(WeightedRewardTrainer):
         Args:
             *args: As of TRL.
             autocast: Makes the context in which the model computes.
-            causal: Whether the model is a decoder, which is told to keep no cache.
+            causal: Whether the model is a decoder, which is told to keep no cache, and needs no
+                mask: padding is on the right, where no token looks.
             **kwargs: As of TRL.
         """
         self._autocast = autocast
         self._causal = causal
+        self._masked = not (causal and is_causal(kwargs["model"].config))
         self.step: list[tuple[Any, Any, Any]] = []
         """Of each micro-batch of the step: pair numbers, its part of the loss, sum of weights."""
         super().__init__(*args, **kwargs)
@@ -56,6 +59,8 @@ class PairTrainer(WeightedRewardTrainer):
         weight, rows = inputs.pop("weight"), inputs.pop("row")
         if self._causal:
             inputs["use_cache"] = False
+        if not self._masked:
+            del inputs["attention_mask"]
         with self._autocast():
             outputs = model(**inputs)
         chosen, rejected = outputs.logits.squeeze(-1).float().chunk(2)
@@ -110,26 +115,26 @@ class Recorder(TrainerCallback):  # type: ignore[misc]
         import torch
 
         trainer = self._trainer
-        loss = torch.stack([part for _, part, _ in trainer.step]).sum()
-        weight = torch.stack([part for _, _, part in trainer.step]).sum()
-        rows = torch.cat([part for part, _, _ in trainer.step])
+        batches, losses, weights = zip(*trainer.step, strict=True)
         trainer.step.clear()
-        count = torch.tensor(float(len(rows)), device=loss.device)
-        norm = float(trainer.last_grad_norm)
-        parts = torch.stack([loss, weight, count])[None]
-        loss, weight, count = trainer.accelerator.gather(parts).sum(0).tolist()
+        count = torch.full_like(losses[0], sum(map(len, batches)))
+        norm = trainer.last_grad_norm.to(count)  # of the whole step: the same in all processes
+        parts = torch.stack([torch.stack(losses).sum(), torch.stack(weights).sum(), count, norm])
+        found = trainer.accelerator.gather(parts[None])
+        # One wait for the device in a step.
+        loss, weight, total, norm = torch.cat([found[:, :3].sum(0), found[0, 3:]]).tolist()
         self._found = {
             "step": state.global_step + 1,
             "loss": finite(loss),
             "lr": kwargs["optimizer"].param_groups[0]["lr"],
             "grad_norm": finite(norm),
-            "mean_weight": weight / count,
+            "mean_weight": weight / total,
         }
         if math.isfinite(loss) and math.isfinite(norm):
             return
         kwargs["model"].zero_grad(set_to_none=True)
         what = "gradient" if math.isfinite(loss) else "loss"
-        self._skip(state, rows.tolist(), f"the {what} is not a finite number")
+        self._skip(state, torch.cat(batches).tolist(), f"the {what} is not a finite number")
 
     def _skip(self, state: Any, rows: list[int], why: str) -> None:
         from accelerate.utils import gather_object
