@@ -99,6 +99,43 @@ def test_equal_rewards_cost_log_2_and_large_ones_stay_numbers():
     assert zero.item() == pytest.approx(0.693147 / 2)  # by pairs, not by weights
 
 
+def test_no_step_looks_for_the_parameters_again(base, tmp_path, monkeypatch):
+    """With many layers that would take longer than a small model's passes."""
+    walks = []
+    members = torch.nn.Module._named_members
+    monkeypatch.setattr(
+        torch.nn.Module, "_named_members", lambda *a, **k: walks.append(1) or members(*a, **k)
+    )
+    found = []
+    for epochs in (1, 3):
+        walks.clear()
+        _, curve = weights_after(base, ROWS, tmp_path / str(epochs), batch_size=4, epochs=epochs)
+        assert len(curve) == 2 * epochs
+        found.append(len(walks))
+    assert found[0] == found[1]
+    assert "zero_grad" not in vars(base.model)
+
+
+@pytest.mark.parametrize("rank", [None, 2])
+def test_all_of_the_model_is_in_training_mode_in_every_step(base, tmp_path, rank):
+    """Also under an adapter, whose own switch is on before that of what it wraps."""
+    modes = []
+    watch = base.model.score.register_forward_pre_hook(
+        lambda module, _: modes.append((module.training, base.model.model.training))
+    )
+    try:
+        weights_after(base, ROWS, tmp_path, batch_size=4, lora=rank)
+    finally:
+        watch.remove()
+    assert modes == [(True, True)] * 2
+
+
+def test_gradients_do_not_outlive_their_step(base, tmp_path):
+    """With the rate at nearly 0 the second step sees the same pairs and weights."""
+    _, curve = weights_after(base, ROWS, tmp_path, epochs=2, lr=1e-12)
+    assert curve[1]["grad_norm"] == pytest.approx(curve[0]["grad_norm"], rel=1e-4)
+
+
 def test_autocast_leaves_weights_and_head_in_float32(tmp_path):
     folder = make_classifier(tmp_path / "base")
     rounded = load_base(str(folder), LoadOptions(device="cpu", precision="bf16"))
