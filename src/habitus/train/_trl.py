@@ -44,13 +44,15 @@ class WeightedCollator:
     read text pairs also `chosen_types` and `rejected_types`.
     """
 
-    def __init__(self, pad_token_id: int) -> None:
+    def __init__(self, pad_token_id: int, multiple: int = 1) -> None:
         """Make a collator.
 
         Args:
             pad_token_id: What token ids are padded with, on the right.
+            multiple: The width of a batch is a multiple of it.
         """
         self._pad = pad_token_id
+        self._multiple = multiple
 
     def __call__(self, examples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return a batch as tensors.
@@ -64,7 +66,7 @@ class WeightedCollator:
             if any(name not in example for example in examples):
                 raise ValueError(f"a pair in the batch has no {name}; nothing is trained without")
         ids = [example[name] for name in ("chosen_ids", "rejected_ids") for example in examples]
-        batch = {"input_ids": _padded(ids, self._pad)}
+        batch = {"input_ids": _padded(ids, self._pad, self._multiple)}
         lengths = torch.tensor([len(row) for row in ids])
         places = torch.arange(batch["input_ids"].shape[1])
         batch["attention_mask"] = (places < lengths[:, None]).long()
@@ -73,15 +75,16 @@ class WeightedCollator:
         if "chosen_types" in examples[0]:
             names = ("chosen_types", "rejected_types")
             batch["token_type_ids"] = _padded(
-                [each[name] for name in names for each in examples], 0
+                [each[name] for name in names for each in examples], 0, self._multiple
             )
         return batch
 
 
-def _padded(rows: Sequence[Any], fill: int) -> Any:
+def _padded(rows: Sequence[Any], fill: int, multiple: int) -> Any:
     import torch
 
-    table = np.full((len(rows), max(map(len, rows))), fill, np.int64)
+    width = -(-max(map(len, rows)) // multiple) * multiple
+    table = np.full((len(rows), width), fill, np.int64)
     for at, row in enumerate(rows):
         table[at, : len(row)] = row
     return torch.from_numpy(table)
@@ -139,7 +142,10 @@ class WeightedRewardTrainer(_Trainer):  # type: ignore[misc]
         if not self._in_training_mode:  # nothing measures while this trains
             model.train()
             self._in_training_mode = True
-        inputs = self._prepare_inputs(inputs)
+        return self.passes(model, self._prepare_inputs(inputs), num_items_in_batch)
+
+    def passes(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any) -> Any:
+        """Do both passes, and return this micro-batch's part of the loss."""
         loss = self.compute_loss(model, inputs, num_items_in_batch=num_items_in_batch)
         self.accelerator.backward(loss)
         return loss.detach()

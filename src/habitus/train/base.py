@@ -29,7 +29,9 @@ from habitus.scorers.classifier import (
     model_parameters,
 )
 from habitus.scorers.classifier import open_checkpoint as open_classifier
+from habitus.scorers.heads import is_causal
 from habitus.scorers.runner import Batch, Runner
+from habitus.train.graphs import StepGraphs
 from habitus.types import Parameter, ScorerSpec
 
 CONTEXT = 512
@@ -113,6 +115,8 @@ class Base:
         Raises:
             ModelError: When such a model cannot be trained.
         """
+        import torch
+
         self.opened = opened
         self.encoder = encoder
         self.options = options
@@ -134,6 +138,10 @@ class Base:
         self._kept = {name: value.clone() for name, value in self.model.state_dict().items()}
         self.compiled = options.compile and compile_layers(self.model, self._try_once, options.say)
         """Whether the layers are compiled."""
+        self.graphs: StepGraphs | None = None
+        """Recorded training steps, on a GPU of NVIDIA's, where compiling was asked for."""
+        if options.compile and self.device.type == "cuda" and torch.version.cuda:
+            self.graphs = StepGraphs(self.model.parameters(), options.say)
 
     @property
     def model(self) -> Any:
@@ -208,11 +216,12 @@ class Base:
 
         rows, width = TRIAL
         ids = torch.zeros((rows, width), dtype=torch.long, device=self.device)
-        mask = torch.ones_like(ids)
-        mask[::2, width // 2 :] = 0
-        inputs: dict[str, Any] = {"input_ids": ids, "attention_mask": mask}
+        inputs: dict[str, Any] = {"input_ids": ids}
         if self.causal:
             inputs["use_cache"] = False
+        if not self.causal or not is_causal(self.model.config):
+            mask = inputs["attention_mask"] = torch.ones_like(ids)
+            mask[::2, width // 2 :] = 0
         text = self.model.config.get_text_config()
         text.pad_token_id = self._pad_id or 0  # pooling needs one
         try:

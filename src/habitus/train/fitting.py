@@ -155,22 +155,25 @@ def _train(
     advance: Callable[[int], None],
 ) -> tuple[int, int]:
     from habitus.train._trl import WeightedCollator
+    from habitus.train.graphs import WIDTH
     from habitus.train.reward_trainer import PairTrainer, Recorder
 
     pad_id = base.pad_id([text for row in rows for text in (row.chosen, row.rejected)])
     recorder = Recorder(folder, [row.pair_id for row in rows], advance)
     tokenizer = base.opened.tokenizer
     own_pad = tokenizer.pad_token
+    graphs = base.graphs if hf.processes() == 1 and not settings.dropout else None
     with hf.quiet():
         trainer = PairTrainer(
             model=model,
             args=_arguments(base, folder, settings, seed, len(rows)),
             train_dataset=_dataset(rows),
-            data_collator=WeightedCollator(pad_token_id=pad_id),
+            data_collator=WeightedCollator(pad_id, 1 if graphs is None else WIDTH),
             processing_class=tokenizer,
             callbacks=[recorder],
             autocast=base.autocast,
             causal=base.causal,
+            graphs=graphs,
             pad_token_id=pad_id,
         )
         recorder.attach(trainer)

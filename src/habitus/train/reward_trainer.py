@@ -12,6 +12,7 @@ from habitus.errors import HabitusError
 from habitus.scorers.heads import is_causal
 from habitus.train._trl import TrainerCallback, WeightedRewardTrainer
 from habitus.train.curve import CURVE, append_lines, finite, keep_steps
+from habitus.train.graphs import StepGraphs
 from habitus.train.losses import weighted_loss
 
 SKIPPED = "skipped.jsonl"
@@ -25,7 +26,12 @@ class PairTrainer(WeightedRewardTrainer):
     """Trains a reward model on weighted pairs; measures nothing by TRL's own metrics."""
 
     def __init__(
-        self, *args: Any, autocast: Callable[[], Any] = nullcontext, causal: bool, **kwargs: Any
+        self,
+        *args: Any,
+        autocast: Callable[[], Any] = nullcontext,
+        causal: bool,
+        graphs: StepGraphs | None = None,
+        **kwargs: Any,
     ) -> None:
         """Make a trainer.
 
@@ -34,8 +40,10 @@ class PairTrainer(WeightedRewardTrainer):
             autocast: Makes the context in which the model computes.
             causal: Whether the model is a decoder, which is told to keep no cache, and needs no
                 mask: padding is on the right, where no token looks.
+            graphs: Recorded passes of the model, where it has some.
             **kwargs: As of TRL.
         """
+        self._graphs = graphs
         self._autocast = autocast
         self._causal = causal
         self._masked = not (causal and is_causal(kwargs["model"].config))
@@ -55,21 +63,46 @@ class PairTrainer(WeightedRewardTrainer):
         Raises:
             KeyError: When the batch has no weights.
         """
-        inputs = dict(inputs)
-        weight, rows = inputs.pop("weight"), inputs.pop("row")
-        if self._causal:
-            inputs["use_cache"] = False
-        if not self._masked:
-            del inputs["attention_mask"]
-        with self._autocast():
-            outputs = model(**inputs)
-        chosen, rejected = outputs.logits.squeeze(-1).float().chunk(2)
-        loss = weighted_loss(chosen, rejected, weight, num_items_in_batch)
+        inputs, weight, rows = self._parts(inputs)
+        outputs, loss = self._loss(model, inputs, weight, num_items_in_batch)
         # Nothing here may wait for the device: the backward pass is to be under way first.
         self.step.append((rows, loss.detach(), weight.sum()))
         # Gradients are averaged over processes; each part is of the whole step already.
         whole = loss * self.accelerator.num_processes
         return (whole, outputs) if return_outputs else whole
+
+    def passes(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any) -> Any:
+        """Do both passes: a recorded one where there is one for such a batch."""
+        if self._graphs is None:
+            return super().passes(model, inputs, num_items_in_batch)
+        tensors, weight, rows = self._parts(inputs)
+        key = (model.config.get_text_config().pad_token_id, sorted(tensors))
+        loss = self._graphs.run(
+            tensors | {"weight": weight / num_items_in_batch},
+            lambda kept: self._loss(model, dict(kept), kept["weight"], 1)[1],
+            str(key),
+        )
+        if loss is None:
+            return super().passes(model, inputs, num_items_in_batch)
+        self.step.append((rows, loss, weight.sum()))
+        return loss
+
+    def _parts(self, inputs: dict[str, Any]) -> tuple[dict[str, Any], Any, Any]:
+        """Return what the model reads, and the weights and numbers of the pairs."""
+        tensors = dict(inputs)
+        weight, rows = tensors.pop("weight"), tensors.pop("row")
+        if not self._masked:
+            del tensors["attention_mask"]
+        return tensors, weight, rows
+
+    def _loss(
+        self, model: Any, tensors: dict[str, Any], weight: Any, count: float | None
+    ) -> tuple[Any, Any]:
+        tensors.pop("weight", None)
+        with self._autocast():
+            outputs = model(**tensors, **({"use_cache": False} if self._causal else {}))
+        chosen, rejected = outputs.logits.squeeze(-1).float().chunk(2)
+        return outputs, weighted_loss(chosen, rejected, weight, count)
 
 
 class Recorder(TrainerCallback):  # type: ignore[misc]

@@ -1,0 +1,152 @@
+"""Forward and backward passes as CUDA graphs: a step is launched at once, not kernel by kernel.
+
+A step of few short pairs is thousands of small kernels, and launching them takes several times as
+long as computing them. A graph holds the kernels of one shape of batch, recorded once and replayed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+WIDTH = 16
+"""Batches are padded to a multiple of it, so that there are few shapes."""
+
+EAGER = 2
+"""Times that a shape is computed kernel by kernel before it is recorded."""
+
+
+@dataclass(frozen=True)
+class _Recorded:
+    """A recorded shape."""
+
+    graph: Any
+    """The graph."""
+    inputs: Mapping[str, Any]
+    """Where it reads its inputs from."""
+    loss: Any
+    """Where it writes the loss."""
+
+
+class StepGraphs:
+    """The recorded passes of one model; they are good as long as its parameters stay where they are."""
+
+    def __init__(
+        self, parameters: Iterable[Any], say: Callable[[str], None] = lambda line: None
+    ) -> None:
+        """Record nothing yet.
+
+        Args:
+            parameters: The model's parameters, on a CUDA device.
+            say: Called with lines for the user.
+        """
+        self._parameters = list(parameters)
+        self._say = say
+        self._seen: Counter[object] = Counter()
+        self._recorded: dict[object, _Recorded] = {}
+        self._used: list[Any] = []
+        self._gradients: list[Any] = []
+        self._pool: Any = None
+        self.failed = False
+        """Whether recording failed; nothing is recorded or replayed then."""
+
+    def run(
+        self, inputs: Mapping[str, Any], compute: Callable[[Mapping[str, Any]], Any], key: object
+    ) -> Any:
+        """Compute a loss and add its gradients to the parameters'.
+
+        Args:
+            inputs: Tensors on the device; `compute` uses nothing else that changes.
+            compute: Gives the loss, a scalar, of such inputs.
+            key: Whatever else the computation depends on.
+
+        Returns:
+            The loss; None where nothing was done, and the caller is to compute it: the shape is not
+            recorded yet, or cannot be.
+        """
+        import torch
+
+        if self.failed:
+            return None
+        shape = (key, *((name, tuple(value.shape)) for name, value in inputs.items()))
+        if shape not in self._recorded:
+            self._seen[shape] += 1
+            if self._seen[shape] <= EAGER or not self._record(shape, inputs, compute):
+                return None
+        recorded = self._recorded[shape]
+        with torch.no_grad():
+            self._attach()
+            for name, value in inputs.items():
+                recorded.inputs[name].copy_(value)
+            recorded.graph.replay()
+            return recorded.loss.clone()
+
+    def _attach(self) -> None:
+        """Let the parameters' gradients be those that graphs add to, with what is in them so far."""
+        import torch
+
+        now = [parameter.grad for parameter in self._used]
+        if now[0] is self._gradients[0]:
+            return
+        if now[0] is None:
+            torch._foreach_zero_(self._gradients)
+        else:
+            torch._foreach_copy_(self._gradients, now)
+        for parameter, gradient in zip(self._used, self._gradients, strict=True):
+            parameter.grad = gradient
+
+    def _record(
+        self,
+        shape: object,
+        inputs: Mapping[str, Any],
+        compute: Callable[[Mapping[str, Any]], Any],
+    ) -> bool:
+        import torch
+
+        before = [parameter.grad for parameter in self._parameters]
+        try:
+            self._recorded[shape] = self._record_now(inputs, compute)
+        except Exception as error:  # noqa: BLE001 - what cannot be recorded varies, none is fatal
+            self.failed = True
+            self._recorded.clear()
+            torch.cuda.synchronize()
+            reason = str(error).strip().splitlines() or [type(error).__name__]
+            self._say(
+                f"steps cannot be recorded as CUDA graphs ({reason[0][:200]}): going on without"
+            )
+        finally:
+            for parameter, gradient in zip(self._parameters, before, strict=True):
+                parameter.grad = gradient
+        return not self.failed
+
+    def _record_now(
+        self, inputs: Mapping[str, Any], compute: Callable[[Mapping[str, Any]], Any]
+    ) -> _Recorded:
+        import torch
+
+        kept = {name: value.clone() for name, value in inputs.items()}
+        self._set_gradients(self._parameters, [None] * len(self._parameters))
+        # What is set up at first use is set up by a pass beside the recording.
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            compute(kept).backward()
+        torch.cuda.current_stream().wait_stream(stream)
+        if not self._gradients:
+            self._used = [each for each in self._parameters if each.grad is not None]
+            self._gradients = [torch.zeros_like(each) for each in self._used]
+        self._set_gradients(self._parameters, [None] * len(self._parameters))
+        self._set_gradients(self._used, self._gradients)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+            loss = compute(kept)
+            loss.backward()
+        self._pool = graph.pool()
+        return _Recorded(graph, kept, loss.detach())
+
+    @staticmethod
+    def _set_gradients(parameters: Iterable[Any], gradients: Iterable[Any]) -> None:
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient
