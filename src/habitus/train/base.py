@@ -225,6 +225,7 @@ class Base:
         text = self.model.config.get_text_config()
         text.pad_token_id = self._pad_id or 0  # pooling needs one
         try:
+            self.model.requires_grad_(True)
             self.model.train()
             with self.autocast():
                 logits = self.model(**inputs).logits
