@@ -335,27 +335,6 @@ def test_behaviour_3_the_last_real_token_is_pooled_where_padding_ends_a_turn(tmp
     assert logits == pytest.approx(scored, abs=1e-5)
 
 
-def test_a_compiled_base_trains_as_an_eager_one(plan, tmp_path, monkeypatch):
-    # Without the compiler itself, which takes half a minute on a CPU.
-    compile_module = torch.nn.Module.compile
-    monkeypatch.setattr(
-        torch.nn.Module,
-        "compile",
-        lambda self, **how: compile_module(self, **how, backend="eager"),
-    )
-    found, runs = [], []
-    for on in (False, True):
-        load = LoadOptions(device="cpu", compile=on)
-        made = plan(countries=("Chile",), load=load, out=tmp_path / str(on))
-        (folder,) = units(train_scpo(made)).values()
-        runs.append(json.loads((folder / "run.json").read_text()))
-        found.append([line["chosen"] for line in read_jsonl(folder / "scores.jsonl")])
-    assert [run["compiled"] for run in runs] == [False, True]
-    assert found[1] == pytest.approx(found[0], abs=1e-4)
-    with pytest.raises(InputError, match="--compile with --lora"):
-        train_scpo(plan(load=LoadOptions(compile=True), settings=Settings(lora=2)))
-
-
 def test_weight_figures():
     assert weight_figures([0.0, 1.0, 0.5]) == {
         "min": 0, "q25": 0.25, "median": 0.5, "q75": 0.75, "max": 1, "mean": 0.5,

@@ -241,7 +241,7 @@ def option_names() -> list[str]:
 
 def python_name(option: str) -> str:
     """Return the keyword of an option: `batch_size` of `--batch-size`."""
-    return option.removeprefix("--").replace("-", "_")
+    return option.partition("/")[0].removeprefix("--").replace("-", "_")
 
 
 def command_line(leave_out: Collection[str] = ()) -> str:

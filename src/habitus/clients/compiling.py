@@ -1,8 +1,8 @@
 """Compiling a model's layers with torch.compile: about three times the speed on a GPU.
 
 Layers are compiled one by one and share their code, so it takes seconds and not minutes. Fused
-operations round less often than single ones: in bfloat16 rewards move in their third digit, so what
-is made with a compiled model records that it was.
+operations round less often than single ones: in bfloat16 rewards move in their third digit, so a
+scorer records whether it was compiled.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ def compile_layers(
     """Compile the layers of a transformers model, in place.
 
     Args:
-        model: The model.
-        try_once: Runs the model on a small batch, as it will be run; the layers are left as they
-            were if that fails.
+        model: The model, in evaluation mode.
+        try_once: Runs the model on a small batch; the model is left as it was if that fails.
         say: Called with lines for the user.
 
     Returns:
         Whether the layers are compiled now.
     """
+    import torch
     from transformers.modeling_layers import GradientCheckpointingLayer
 
     layers = [each for each in model.modules() if isinstance(each, GradientCheckpointingLayer)]
@@ -33,7 +33,7 @@ def compile_layers(
         say("this kind of model has no layers that can be compiled: going on without")
         return False
     try:
-        with warnings.catch_warnings():
+        with torch.inference_mode(), warnings.catch_warnings():
             # torch's compiler warns of its own deprecations and choices.
             warnings.simplefilter("ignore")
             for layer in layers:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from habitus.clients import causal_lm, hf, weights
-from habitus.clients.compiling import compile_layers
 from habitus.clients.encode import Encoded, Encoder, length_limit
 from habitus.errors import InputError, MissingExtraError, ModelError
 from habitus.scorers import ScorerOptions
@@ -29,7 +28,6 @@ from habitus.scorers.classifier import (
     model_parameters,
 )
 from habitus.scorers.classifier import open_checkpoint as open_classifier
-from habitus.scorers.heads import is_causal
 from habitus.scorers.runner import Batch, Runner
 from habitus.train.graphs import StepGraphs
 from habitus.types import Parameter, ScorerSpec
@@ -60,33 +58,12 @@ class LoadOptions:
     """CPU threads; None leaves torch's choice."""
     batch_tokens: int | None = None
     """Tokens in a batch when scoring; None is the device's default."""
-    compile: bool = False
-    """Compile the layers with torch.compile: steps of small batches wait for the CPU otherwise."""
+    graphs: bool = True
+    """Record training steps as CUDA graphs (see `habitus.train.graphs`), on one GPU of NVIDIA's."""
     new_head: bool = False
     """Give a model without a reward head a new one with small random weights."""
     say: Callable[[str], None] = field(default=lambda line: None, compare=False)
     """Called with lines for the user."""
-
-    def check(self, lora: int | None) -> None:
-        """Check what goes with what.
-
-        Args:
-            lora: Rank of the adapter that is trained, if one is.
-
-        Raises:
-            InputError: When the options do not go together.
-        """
-        if self.precision not in PRECISIONS:
-            raise InputError(f"--precision {self.precision}: one of {', '.join(PRECISIONS)}")
-        if self.compile and lora is not None:
-            raise InputError(
-                "--compile with --lora: an adapter changes the layers that were compiled; leave "
-                "one of them out"
-            )
-
-
-TRIAL = (16, 104)
-"""Rows and width of the batch that a compiled model is tried with in training."""
 
 
 def require() -> None:
@@ -115,8 +92,6 @@ class Base:
         Raises:
             ModelError: When such a model cannot be trained.
         """
-        import torch
-
         self.opened = opened
         self.encoder = encoder
         self.options = options
@@ -136,12 +111,7 @@ class Base:
             head.register_forward_hook(_enter_autocast, always_call=True)
         self._pad_id = self.model.config.get_text_config().pad_token_id
         self._kept = {name: value.clone() for name, value in self.model.state_dict().items()}
-        self.compiled = options.compile and compile_layers(self.model, self._try_once, options.say)
-        """Whether the layers are compiled."""
-        self.graphs: StepGraphs | None = None
-        """Recorded training steps, on a GPU of NVIDIA's, where compiling was asked for."""
-        if options.compile and self.device.type == "cuda" and torch.version.cuda:
-            self.graphs = StepGraphs(self.model.parameters(), options.say)
+        self._graphs: StepGraphs | None = None
 
     @property
     def model(self) -> Any:
@@ -168,8 +138,6 @@ class Base:
             **model_parameters(self.model, self.opened.placement, trust=False),
             "precision": self.options.precision,
         }
-        if self.compiled:
-            about["compiled"] = True
         return make_spec("classifier", self.opened.checkpoint, about)
 
     def autocast(self) -> Any:
@@ -205,35 +173,26 @@ class Base:
             spec: What it is; None is the base.
             alone: Compute all of it in this process, whatever others there are.
         """
-        return StudyScorer(spec or self.spec, self.encoder, self._runner(), alone, self.options.say)
+        runner = make_runner(
+            self.opened, self._rewards, self.options.batch_tokens, self.options.say
+        )
+        return StudyScorer(spec or self.spec, self.encoder, runner, alone, self.options.say)
 
-    def _runner(self) -> Runner:
-        return make_runner(self.opened, self._rewards, self.options.batch_tokens, self.options.say)
+    def graphs(self, model: Any) -> StepGraphs | None:
+        """Return where the steps of a model of `fresh` are recorded; None where they cannot be.
 
-    def _try_once(self) -> None:
-        """Do once what training does, and what scoring does."""
+        Those of the base itself outlast a unit: its weights are put back where they were.
+        """
         import torch
 
-        rows, width = TRIAL
-        ids = torch.zeros((rows, width), dtype=torch.long, device=self.device)
-        inputs: dict[str, Any] = {"input_ids": ids}
-        if self.causal:
-            inputs["use_cache"] = False
-        if not self.causal or not is_causal(self.model.config):
-            mask = inputs["attention_mask"] = torch.ones_like(ids)
-            mask[::2, width // 2 :] = 0
-        text = self.model.config.get_text_config()
-        text.pad_token_id = self._pad_id or 0  # pooling needs one
-        try:
-            self.model.requires_grad_(True)
-            self.model.train()
-            with self.autocast():
-                logits = self.model(**inputs).logits
-            logits.sum().backward()
-        finally:
-            text.pad_token_id = self._pad_id
-            self.model.zero_grad(set_to_none=True)
-        self._runner().try_once()
+        on_nvidia = self.device.type == "cuda" and torch.version.cuda is not None
+        if not self.options.graphs or not on_nvidia or hf.processes() > 1:
+            return None
+        if model is not self.model:
+            return StepGraphs(model.parameters(), self.options.say)
+        if self._graphs is None:
+            self._graphs = StepGraphs(model.parameters(), self.options.say)
+        return self._graphs
 
     def _rewards(self, batch: Batch) -> Any:
         self.model.eval()  # no dropout when measuring
@@ -372,6 +331,8 @@ def load_base(name: str, options: LoadOptions) -> Base:
         HabitusError: When it cannot be had, cannot be trained, or an extra is missing.
     """
     require()
+    if options.precision not in PRECISIONS:
+        raise InputError(f"--precision {options.precision}: one of {', '.join(PRECISIONS)}")
     check_device(options.device)
     asked = ScorerOptions(
         revision=options.revision,

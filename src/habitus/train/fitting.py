@@ -105,6 +105,8 @@ class Fitted:
     """Steps that were skipped because loss or gradient was not finite."""
     seconds: float
     """Wall-clock time of training in this process; what a killed one took is not in it."""
+    graphs: bool
+    """Whether steps were replayed as CUDA graphs."""
 
 
 @contextmanager
@@ -138,11 +140,12 @@ def fit(
     folder.mkdir(parents=True, exist_ok=True)
     begin = time.perf_counter()
     with base.fresh(lora=settings.lora, seed=seed) as model:
-        steps = skipped = 0
+        steps, skipped, recorded = 0, 0, False
         if rows:
-            steps, skipped = _train(base, model, rows, folder, settings, seed, advance)
+            steps, skipped, recorded = _train(base, model, rows, folder, settings, seed, advance)
         model.eval()
-        yield model, Fitted(steps, skipped, round(time.perf_counter() - begin, 3))
+        seconds = round(time.perf_counter() - begin, 3)
+        yield model, Fitted(steps, skipped, seconds, recorded)
 
 
 def _train(
@@ -153,7 +156,7 @@ def _train(
     settings: Settings,
     seed: int,
     advance: Callable[[int], None],
-) -> tuple[int, int]:
+) -> tuple[int, int, bool]:
     from habitus.train._trl import WeightedCollator
     from habitus.train.graphs import WIDTH
     from habitus.train.reward_trainer import PairTrainer, Recorder
@@ -162,7 +165,7 @@ def _train(
     recorder = Recorder(folder, [row.pair_id for row in rows], advance)
     tokenizer = base.opened.tokenizer
     own_pad = tokenizer.pad_token
-    graphs = base.graphs if hf.processes() == 1 and not settings.dropout else None
+    graphs = None if settings.dropout else base.graphs(model)
     with hf.quiet():
         trainer = PairTrainer(
             model=model,
@@ -186,7 +189,7 @@ def _train(
         finally:
             tokenizer.pad_token = own_pad
             recorder.attach(None)
-    return recorder.steps, recorder.skipped
+    return recorder.steps, recorder.skipped, graphs is not None and graphs.used
 
 
 def _arguments(base: Base, folder: Path, settings: Settings, seed: int, pairs: int) -> Any:

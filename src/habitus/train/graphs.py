@@ -52,6 +52,11 @@ class StepGraphs:
         self.failed = False
         """Whether recording failed; nothing is recorded or replayed then."""
 
+    @property
+    def used(self) -> bool:
+        """Whether there is something to replay."""
+        return bool(self._recorded)
+
     def run(
         self, inputs: Mapping[str, Any], compute: Callable[[Mapping[str, Any]], Any], key: object
     ) -> Any:
@@ -111,7 +116,8 @@ class StepGraphs:
         except Exception as error:  # noqa: BLE001 - what cannot be recorded varies, none is fatal
             self.failed = True
             self._recorded.clear()
-            torch.cuda.synchronize()
+            if torch.cuda.is_available():
+                torch.cuda.synchronize()
             reason = str(error).strip().splitlines() or [type(error).__name__]
             self._say(
                 f"steps cannot be recorded as CUDA graphs ({reason[0][:200]}): going on without"

@@ -74,7 +74,6 @@ def train_rm(
         HabitusError: When the model or the pairs cannot be used, or the folder was made otherwise.
     """
     plan.settings.check()
-    plan.load.check(plan.settings.lora)
     folder = plan.out / TRAINING
     if is_first() and (folder / study.STUDY).exists() and not plan.resume:
         raise RunError(f"{plan.out} holds a model; add --resume to go on, or name another --out")
@@ -122,7 +121,7 @@ def _train(
         **asdict(plan.settings),
         "seed": plan.seed,
         "precision": plan.load.precision,
-        "compiled": base.compiled,
+        "graphs": fitted.graphs,
         "context": base.encoder.parameters.get("limit"),
         "new_head": bool(base.spec.parameters.get("new_head")),
         "n_train": len(train),

@@ -89,7 +89,6 @@ def train_scpo(
         HabitusError: When a model or pairs cannot be used, or the folder was made otherwise.
     """
     plan.settings.check()
-    plan.load.check(plan.settings.lora)
     if not 0 < plan.tau <= 1 or not plan.beta > 0:
         raise InputError(
             f"--tau {plan.tau:g} --beta {plan.beta:g}: tau must be in (0, 1], beta above 0"
@@ -293,7 +292,7 @@ class _Study:
             "beta": plan.beta,
             **asdict(plan.settings),
             "precision": plan.load.precision,
-            "compiled": self.base.compiled,
+            "graphs": fitted.graphs,
             "context": self.base.encoder.parameters.get("limit"),
             "n_train": len(records),
             "n_kept": len(rows),

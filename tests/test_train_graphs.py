@@ -1,0 +1,73 @@
+"""Training steps recorded as CUDA graphs: the same gradients, and no harm where that fails."""
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+
+from habitus.train.graphs import EAGER, StepGraphs
+
+
+def make_model(device):
+    torch.manual_seed(0)
+    return torch.nn.Sequential(
+        torch.nn.Embedding(50, 8), torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)
+    ).to(device)
+
+
+def loss_of(model):
+    return lambda inputs: (model(inputs["ids"])[..., 0] * inputs["weight"][:, None]).square().sum()
+
+
+def batch(seed, device, width=5):
+    made = torch.Generator().manual_seed(seed)
+    ids = torch.randint(0, 50, (3, width), generator=made)
+    return {"ids": ids.to(device), "weight": torch.rand(3, generator=made).to(device)}
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="recording works here")
+def test_where_recording_fails_the_gradients_stay_and_a_line_says_so():
+    model, lines = make_model("cpu"), []
+    graphs = StepGraphs(model.parameters(), lines.append)
+    inputs, compute = batch(0, "cpu"), loss_of(model)
+    assert [graphs.run(inputs, compute, "") for _ in range(EAGER)] == [None] * EAGER
+    assert not lines
+    compute(inputs).backward()
+    before = [each.grad for each in model.parameters()]
+    assert graphs.run(inputs, compute, "") is None
+    assert [each.grad for each in model.parameters()] == before
+    assert (graphs.failed, graphs.used) == (True, False)
+    assert len(lines) == 1
+    assert lines[0].endswith("going on without")
+    assert graphs.run(inputs, compute, "") is None
+    assert len(lines) == 1
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU of NVIDIA's")
+def test_replayed_steps_give_the_gradients_of_eager_ones():
+    model, eager = make_model("cuda"), make_model("cuda")
+    graphs = StepGraphs(model.parameters(), pytest.fail)
+    optimizers = [torch.optim.AdamW(each.parameters(), lr=0.01) for each in (model, eager)]
+    compute, expected = loss_of(model), loss_of(eager)
+    replayed = 0
+    for step in range(12):
+        for each in (model, eager):
+            each.zero_grad()
+        for micro in range(2):  # two micro-batches of two shapes add up
+            inputs = batch(10 * step + micro, "cuda", width=5 + micro)
+            loss = graphs.run(inputs, compute, "")
+            if loss is None:
+                loss = compute(inputs)
+                loss.backward()
+            else:
+                replayed += 1
+            wanted = expected(inputs)
+            wanted.backward()
+            assert loss.item() == pytest.approx(wanted.item(), rel=1e-4)
+        for one, other in zip(model.parameters(), eager.parameters(), strict=True):
+            torch.testing.assert_close(one.grad, other.grad, rtol=1e-3, atol=1e-5)
+        for optimizer in optimizers:
+            optimizer.step()
+    assert replayed == 2 * (12 - EAGER)
