@@ -82,6 +82,9 @@ JUDGEMENT_COLUMNS: Schema = {
 }
 """Columns of `read_judgements`."""
 
+LONGEST_COLUMNS: Schema = {"item_id": pl.String, "longest_ids": pl.List(pl.String)}
+"""Columns of `read_longest`."""
+
 
 def read_items(path: Path) -> pl.DataFrame:
     """Read `items.jsonl`.
@@ -106,6 +109,21 @@ def read_items(path: Path) -> pl.DataFrame:
         name = table["item_id"].filter(repeated)[0]
         raise InputError(f"{path}: several items have the id {name!r}; keep one of them")
     return table
+
+
+def read_longest(path: Path) -> pl.DataFrame:
+    """Read which candidates of each item of `items.jsonl` have most characters.
+
+    Args:
+        path: The file, as of `read_items`.
+
+    Returns:
+        One row per item in the file's order: `item_id` and `longest_ids`, several when equal.
+
+    Raises:
+        InputError: When the file cannot be read or a line is no valid item.
+    """
+    return _read(path, _ITEM_SCHEMA, LONGEST_COLUMNS, _check_items, _reduce_longest, torn=False)
 
 
 def read_judgements(path: Path) -> pl.DataFrame:
@@ -292,6 +310,16 @@ def _reduce_items(frame: pl.DataFrame) -> pl.DataFrame:
         chance=pl.lit(pl.Series(np.add.reduceat(best, starts) / sizes)),
         longest_credit=pl.lit(pl.Series(credit(np.maximum))),
         shortest_credit=pl.lit(pl.Series(credit(np.minimum))),
+    )
+
+
+def _reduce_longest(frame: pl.DataFrame) -> pl.DataFrame:
+    """Make the columns of `read_longest` of a block."""
+    field = pl.element().struct.field
+    length = field("text").str.len_chars()
+    longest = pl.element().filter(length == length.max()).struct.field("id")
+    return frame.select(
+        item_id="id", longest_ids=pl.col("candidates").list.eval(longest).list.unique()
     )
 
 
