@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -43,6 +44,16 @@ def load_run(folder: RunFolder, label: str) -> metrics.LabelledRun:
         items=metrics.read_items(folder.path / ITEMS),
         judgements=metrics.read_judgements(folder.path / JUDGEMENTS),
     )
+
+
+def run_labels(folders: Sequence[RunFolder]) -> list[str]:
+    """Name runs by their scorers, and by their folders too where that is not enough."""
+    names = [folder.info.scorer.label for folder in folders]
+    times = Counter(names)
+    return [
+        f"{name} [{folder.path.name}]" if times[name] > 1 else name
+        for name, folder in zip(names, folders, strict=True)
+    ]
 
 
 def write_metrics(folder: RunFolder) -> RunFigures:

@@ -48,14 +48,14 @@ def draw_models(families: Ints, seed: int, purpose: str, resamples: int = RESAMP
     """
     number = int(families.max(initial=-1)) + 1
     random = generator(seed, purpose)
-    draws: Ints = random.multinomial(number, np.full(number, 1 / number), size=resamples)
-    return draws[:, families].astype(np.float64)
+    draws = random.multinomial(number, np.full(number, 1 / number), size=resamples)
+    return np.asarray(draws[:, families], dtype=np.float64)
 
 
 def without_families(families: Ints) -> Floats:
     """Return weights that leave out each family in turn; shape (families, RMs)."""
     number = int(families.max(initial=-1)) + 1
-    return (np.arange(number)[:, None] != families[None, :]).astype(np.float64)
+    return np.asarray(np.arange(number)[:, None] != families[None, :], dtype=np.float64)
 
 
 def bca(replicates: Floats, value: float, jackknife: Floats) -> Bounds | None:

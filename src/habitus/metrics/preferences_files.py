@@ -14,9 +14,18 @@ from habitus.errors import InputError
 Schema = dict[str, pl.DataType | type[pl.DataType]]
 """Columns and their types."""
 
+TRAINING = "habitus train scpo"
+"""The command whose files are read by default."""
 
-def read_object(path: Path) -> dict[str, Any]:
+_REMEDY = "delete the unit's folder and resume"
+
+
+def read_object(path: Path, made_by: str = TRAINING) -> dict[str, Any]:
     """Read a JSON object.
+
+    Args:
+        path: The file.
+        made_by: The command that writes it, for errors.
 
     Raises:
         InputError: When the file is missing or holds something else.
@@ -25,7 +34,7 @@ def read_object(path: Path) -> dict[str, Any]:
         found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise InputError(
-            f"{path.parent} has no {path.name}; give a folder written by habitus train scpo"
+            f"{path.parent} has no {path.name}; give a folder written by {made_by}"
         ) from error
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: not readable as JSON: {error}") from error
@@ -34,13 +43,16 @@ def read_object(path: Path) -> dict[str, Any]:
     return found
 
 
-def read_lines(path: Path, schema: Schema, required: Iterable[str]) -> pl.DataFrame:
+def read_lines(
+    path: Path, schema: Schema, required: Iterable[str], remedy: str = _REMEDY
+) -> pl.DataFrame:
     """Read JSON lines into a table with exactly the columns of `schema`.
 
     Args:
         path: The file.
         schema: Columns; other keys are left out.
         required: Columns that may not be null.
+        remedy: What to do about a broken line, for errors.
 
     Raises:
         InputError: Naming file and line, when the file is missing, or a line is broken.
@@ -54,12 +66,12 @@ def read_lines(path: Path, schema: Schema, required: Iterable[str]) -> pl.DataFr
     try:
         table = pl.read_ndjson(data, schema=schema)
     except pl.exceptions.PolarsError as error:
-        raise InputError(_broken_line(path, data, error)) from error
+        raise InputError(_broken_line(path, data, error, remedy)) from error
     for column in required:
         missing = table[column].is_null().arg_true()
         if len(missing):
             number = _line_of(data, int(missing[0]))
-            raise InputError(f"{path}, line {number}: no {column!r}; run the training again")
+            raise InputError(f"{path}, line {number}: no {column!r}; {remedy}")
     finite = [
         pl.when(pl.col(name).is_finite()).then(name).alias(name)
         for name, kind in schema.items()
@@ -74,7 +86,7 @@ def _line_of(data: bytes, row: int) -> int:
     return numbers[row]
 
 
-def _broken_line(path: Path, data: bytes, error: Exception) -> str:
+def _broken_line(path: Path, data: bytes, error: Exception, remedy: str) -> str:
     """Say which line is no JSON object, or what polars said."""
     for number, line in enumerate(data.splitlines(), 1):
         try:
@@ -82,5 +94,5 @@ def _broken_line(path: Path, data: bytes, error: Exception) -> str:
         except ValueError:
             whole = False
         if not whole:
-            return f"{path}, line {number}: not a JSON object; delete the unit's folder and resume"
+            return f"{path}, line {number}: not a JSON object; {remedy}"
     return f"{path}: {str(error).splitlines()[0][:200]}"

@@ -10,7 +10,13 @@ from pathlib import Path
 import polars as pl
 
 from habitus.errors import InputError
-from habitus.evaluate.summary import RunFigures, compare_runs, load_run, read_metrics
+from habitus.evaluate.summary import (
+    RunFigures,
+    compare_runs,
+    load_run,
+    read_metrics,
+    run_labels,
+)
 from habitus.metrics import LabelledRun
 from habitus.report.model import ReportData
 from habitus.report.page import render_comparison, render_run
@@ -54,7 +60,7 @@ def write_comparison(
     for path, times in Counter(folder.path.resolve() for folder in folders).items():
         if times > 1:
             raise InputError(f"run {path} is named {times} times; name each run once")
-    labels = _labels(folders)
+    labels = run_labels(folders)
     data = [report_data(folder, label) for folder, label in zip(folders, labels, strict=True)]
     comparisons = compare_runs(folders, labels, seed=data[0].info.seed)
     apart = next((pair for pair in comparisons if pair.n == 0), None)
@@ -100,16 +106,6 @@ def report_data(
         notes=info.notes,
         command=info.command,
     )
-
-
-def _labels(folders: Sequence[RunFolder]) -> list[str]:
-    """Name runs by their scorers, and by their folders too where that is not enough."""
-    names = [folder.info.scorer.label for folder in folders]
-    times = Counter(names)
-    return [
-        f"{name} [{folder.path.name}]" if times[name] > 1 else name
-        for name, folder in zip(names, folders, strict=True)
-    ]
 
 
 def _notes(runs: Sequence[ReportData]) -> list[str]:
