@@ -59,7 +59,9 @@ def analyse(
     def pair(x: Scores, y: Scores) -> Correlation:
         return correlate(x, y, study.labels, study.families, seed=seed, resamples=resamples)
 
-    rows, given, against = [], [], []
+    rows: list[Correlation] = []
+    given: list[Given] = []
+    against: list[Versus] = []
     for outcome in study.outcomes:
         rows.append(pair(study.benchmark, outcome))
         given += hold_fixed(
