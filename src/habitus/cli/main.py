@@ -15,6 +15,7 @@ from habitus.cli.audit import audit
 from habitus.cli.benchmarks import benchmarks
 from habitus.cli.build import build
 from habitus.cli.console import out, say
+from habitus.cli.correlate import correlate
 from habitus.cli.diagnose import diagnose
 from habitus.cli.options import COUNT, GroupedCommand, command_line, scorer_options
 from habitus.cli.pairs import pairs
@@ -154,7 +155,18 @@ def models() -> None:
 
 
 train.add_command(train_locals, "locals")
-for command in (audit, benchmarks, build, diagnose, pairs, perturb, score, scpo_report, train):
+for command in (
+    audit,
+    benchmarks,
+    build,
+    correlate,
+    diagnose,
+    pairs,
+    perturb,
+    score,
+    scpo_report,
+    train,
+):
     app.add_command(command)
 
 

@@ -87,6 +87,21 @@ def point_bounds(low: float | None, high: float | None) -> str:
     return f"{points(low)} to {points(high)}"
 
 
+def decimal(value: float | None, digits: int = 2) -> str:
+    """Return a number such as a correlation, with a real minus sign: "−0.41"."""
+    if value is None:
+        return NO_DATA
+    text = f"{value:.{digits}f}"
+    return (text[1:] if float(text) == 0 and text[0] == "-" else text).replace("-", "−")
+
+
+def decimal_bounds(low: float | None, high: float | None, digits: int = 2) -> str:
+    """Return an interval of such numbers: "−0.08 to 0.95"."""
+    if low is None or high is None:
+        return NO_INTERVAL
+    return f"{decimal(low, digits)} to {decimal(high, digits)}"
+
+
 def p_value(p: float | None) -> str:
     """Return a p-value as it is written: "0.034", or "< 0.001"."""
     if p is None:
