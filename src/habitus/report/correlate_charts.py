@@ -20,10 +20,12 @@ _LINE = 14  # height of a name, in pixels
 _MOST_NAMED = 40
 
 SIDES: dict[str, dict[str, Any]] = {
+    "upper right": {"align": "left", "dx": 6, "dy": -9},
+    "upper left": {"align": "right", "dx": -6, "dy": -9},
+    "lower right": {"align": "left", "dx": 6, "dy": 10},
+    "lower left": {"align": "right", "dx": -6, "dy": 10},
     "right": {"align": "left", "dx": 9, "dy": 0},
     "left": {"align": "right", "dx": -9, "dy": 0},
-    "above": {"align": "center", "dx": 0, "dy": -12},
-    "below": {"align": "center", "dx": 0, "dy": 13},
 }
 """Where a name can stand beside its point."""
 
@@ -73,7 +75,10 @@ def scatter(
         band = alt.Chart(alt.InlineData(values=line)).encode(x=x, color=TONE)
         layers.insert(0, band.mark_line(strokeWidth=2, clip=True).encode(y=y))
         area = band.mark_area(opacity=0.15, clip=True, stroke=None)
-        layers.insert(0, area.encode(y=alt.Y("low:Q"), y2="high:Q"))
+        bottom = alt.Y(
+            "low:Q", title=y_title, axis=axis, scale=alt.Scale(domain=y_range, nice=False)
+        )
+        layers.insert(0, area.encode(y=bottom, y2="high:Q"))
     return finish(layers, _ROWS, description)
 
 
@@ -128,14 +133,22 @@ def _sides(
     """Place each name where it hides least; None where there are too many to name."""
     if len(points) > _MOST_NAMED:
         return [None] * len(points)
-    places = [
-        (
-            _WIDTH * (point.x - x_range[0]) / max(x_range[1] - x_range[0], 1e-9),
-            _HEIGHT * (y_range[1] - point.y) / max(y_range[1] - y_range[0], 1e-9),
-        )
-        for point in points
-    ]
+
+    def across(x: float) -> float:
+        return _WIDTH * (x - x_range[0]) / max(x_range[1] - x_range[0], 1e-9)
+
+    def down(y: float) -> float:
+        return _HEIGHT * (y_range[1] - y) / max(y_range[1] - y_range[0], 1e-9)
+
+    places = [(across(point.x), down(point.y)) for point in points]
     taken = [(x - 6.0, y - 6.0, x + 6.0, y + 6.0) for x, y in places]
+    for point, (x, y) in zip(points, places, strict=True):
+        if point.x_bounds is not None:
+            wide = [across(end) for end in (point.x_bounds.low, point.x_bounds.high)]
+            taken.append((wide[0], y - 1.0, wide[1], y + 1.0))
+        if point.y_bounds is not None:
+            high = [down(end) for end in (point.y_bounds.high, point.y_bounds.low)]
+            taken.append((x - 1.0, high[0], x + 1.0, high[1]))
     found: list[str | None] = []
     for (x, y), label in zip(places, labels, strict=True):
         boxes = {side: _box(x, y, len(label) * PIXELS, side) for side in SIDES}
@@ -150,7 +163,7 @@ _Box = tuple[float, float, float, float]
 
 def _box(x: float, y: float, width: float, side: str) -> _Box:
     place = SIDES[side]
-    left = x + place["dx"] - {"left": 0, "right": width, "center": width / 2}[place["align"]]
+    left = x + place["dx"] - (width if place["align"] == "right" else 0)
     top = y + place["dy"] - _LINE / 2
     return left, top, left + width, top + _LINE
 
