@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from habitus.cli.options import GroupedCommand, command_line
+from habitus.errors import InputError
 
 PATH = click.Path(path_type=Path)
 LISTS = ("--downstream", "--general")
@@ -40,7 +41,7 @@ def spread(words: list[str]) -> list[str]:
 
 
 @click.command(cls=ListCommand)
-@click.argument("runs", metavar="RUN...", type=PATH, nargs=-1, required=True)
+@click.argument("runs", metavar="RUN...", type=PATH, nargs=-1)
 @click.option(
     "--downstream",
     type=PATH,
@@ -122,6 +123,11 @@ def correlate(
     from habitus.progress import progress
     from habitus.report.correlate import print_correlation, write_correlation
 
+    if not runs:
+        raise InputError(
+            "no RUN; name the run folders first: --downstream and --general take all words after "
+            "them"
+        )
     study = read_study(
         Request(
             runs=runs,

@@ -30,14 +30,11 @@ def add_sizes(
     return tuple(found)
 
 
-def add_facts(
-    models: Sequence[Model], request: Request
-) -> tuple[tuple[Model, ...], Scores | None, str | None, list[str]]:
-    """Read the facts file and give each reward model what it says.
+def facts_of(request: Request) -> tuple[tuple[Facts, ...], str | None] | None:
+    """Read the facts file, where there is one.
 
     Returns:
-        The reward models; the general score, where the file has any; the column that groups; and
-        notes.
+        Its rows and the column that groups reward models; None without a file.
 
     Raises:
         InputError: When the file is wrong, or `--group` names none of its columns.
@@ -45,12 +42,31 @@ def add_facts(
     if request.facts is None:
         if request.group is not None:
             raise InputError("--group names a column of --facts FILE.csv; give that file too")
-        return tuple(models), None, None, []
-    facts, columns = read_facts(request.facts)
+        return None
+    rows, columns = read_facts(request.facts)
     column = request.group or (FAMILY if FAMILY in columns else None)
     if column is not None and column not in columns:
         known = ", ".join(columns) or "none that could group"
         raise InputError(f"{request.facts}: no column {column!r} to group by; it has {known}")
+    return rows, column
+
+
+def add_facts(
+    models: Sequence[Model], known: tuple[tuple[Facts, ...], str | None] | None
+) -> tuple[tuple[Model, ...], Scores | None, str | None, list[str]]:
+    """Give each reward model what the facts file says.
+
+    Args:
+        models: The reward models.
+        known: What `facts_of` returned.
+
+    Returns:
+        The reward models; the general score, where the file has any; the column that groups; and
+        notes.
+    """
+    if known is None:
+        return tuple(models), None, None, []
+    facts, column = known
     rows = [_fact(model, facts) for model in models]
     found = tuple(
         model

@@ -8,7 +8,13 @@ from pathlib import Path
 import polars as pl
 
 from habitus.errors import InputError
-from habitus.evaluate.correlate_facts import add_facts, add_sizes, confounders, related_notes
+from habitus.evaluate.correlate_facts import (
+    add_facts,
+    add_sizes,
+    confounders,
+    facts_of,
+    related_notes,
+)
 from habitus.evaluate.correlate_model import Culture, Model, Request, Study
 from habitus.evaluate.matching import Matches, Named, match
 from habitus.evaluate.outcomes import Outcome, outcome_scores, picked_countries, read_outcomes
@@ -32,11 +38,13 @@ def read_study(request: Request) -> Study:
             unknown, or nothing matches.
         HabitusError: When a file is missing or unreadable.
     """
-    name, models = _models(request.runs, request)
+    facts = facts_of(request)  # small files first, so that what is wrong is said at once
     outcomes = read_outcomes(request.downstream)
+    countries = picked_countries(outcomes, request.countries)
+    name, models = _models(request.runs, request)
     matched, notes = _match_all(models, outcomes, request)
     models = add_sizes(models, outcomes, [found.pairs for found in matched])
-    models, general, grouped_by, more = add_facts(models, request)
+    models, general, grouped_by, more = add_facts(models, facts)
     notes += more
     if request.general:
         general, more = _general(request, models, name)
@@ -46,7 +54,6 @@ def read_study(request: Request) -> Study:
     digests = [
         _digests(outcome, found, models) for outcome, found in zip(outcomes, matched, strict=True)
     ]
-    countries = picked_countries(outcomes, request.countries)
     cultures: tuple[Culture, ...] = ()
     if request.by_culture:
         cultures, more = _cultures(name, models, outcomes, digests, countries)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -112,9 +113,11 @@ def read_facts(path: Path) -> tuple[tuple[Facts, ...], tuple[str, ...]]:
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read as UTF-8 text: {error}") from error
-    reader = csv.DictReader(text.splitlines())
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 text; save it as UTF-8") from error
+    reader = csv.DictReader(io.StringIO(text, newline=""))
     header = [name.strip() for name in reader.fieldnames or ()]
     if "name" not in header:
         raise InputError(
@@ -123,7 +126,8 @@ def read_facts(path: Path) -> tuple[tuple[Facts, ...], tuple[str, ...]]:
         )
     reader.fieldnames = header
     rows: dict[str, Facts] = {}
-    for number, row in enumerate(reader, 2):
+    for row in reader:
+        number = reader.line_num
         if None in row or None in row.values():
             raise InputError(f"{path}, line {number}: not {len(header)} cells; mend the commas")
         cells = {name: value.strip() for name, value in row.items()}

@@ -155,7 +155,7 @@ def _model(path: Path, row: dict[str, Any]) -> OutcomeModel:
 def _picks(path: Path, digests: Collection[str]) -> pl.DataFrame:
     file = path / PICKS
     picks = read_lines(file, _PICKS, ("scorer", "prompt"), _REMEDY)
-    picks = picks.filter(pl.col("scorer").is_in(list(digests)))
+    picks = picks.with_row_index("row", 1).filter(pl.col("scorer").is_in(list(digests)))
     picks = picks.with_columns(pl.col("country").fill_null("no country"))
     if picks.height == 0:
         raise InputError(f"{file}: no pick of the scorers in {RESULT}; {_REMEDY}")
@@ -163,14 +163,14 @@ def _picks(path: Path, digests: Collection[str]) -> pl.DataFrame:
     if repeated.height:
         first = repeated.row(0, named=True)
         raise InputError(
-            f"{file}: scorer {first['scorer']} has several picks for prompt {first['prompt']!r}; "
+            f"{file}, row {first['row']}: scorer {first['scorer']} has several picks for prompt {first['prompt']!r}; "
             "keep one of them"
         )
     wrong = picks.filter((pl.col("quality") < 0) | (pl.col("quality") > 1))
     if wrong.height:
         first = wrong.row(0, named=True)
         raise InputError(
-            f"{file}: quality {first['quality']:g} of prompt {first['prompt']!r} is not within "
+            f"{file}, row {first['row']}: quality {first['quality']:g} of prompt {first['prompt']!r} is not within "
             "0 to 1; scale it to a share"
         )
     torn = picks.group_by("prompt").agg(pl.col("country").n_unique()).filter(pl.col("country") > 1)
@@ -180,7 +180,7 @@ def _picks(path: Path, digests: Collection[str]) -> pl.DataFrame:
     if (path / PROMPTS).is_file():
         groups = read_lines(path / PROMPTS, _GROUPS, ("id",), _REMEDY).unique("id")
     joined = picks.join(groups, left_on="prompt", right_on="id", how="left", maintain_order="left")
-    return joined.with_columns(cluster=pl.coalesce("group", "prompt")).drop("group")
+    return joined.with_columns(cluster=pl.coalesce("group", "prompt")).drop("group", "row")
 
 
 def picked_countries(outcomes: Sequence[Outcome], wanted: Collection[str]) -> tuple[str, ...]:

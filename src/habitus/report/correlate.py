@@ -11,6 +11,7 @@ from rich.console import Console
 from habitus.evaluate.correlate import Figures
 from habitus.evaluate.correlate_model import Study
 from habitus.metrics.correlation import EXACT
+from habitus.metrics.correlation_bootstrap import MIN_FAMILIES
 from habitus.metrics.correlation_rivals import Given, Versus
 from habitus.metrics.correlation_summary import FEW, Correlation
 from habitus.metrics.statistics import MAX_DRAWS
@@ -122,10 +123,12 @@ def verdict(view: View) -> Finding:
     r, fit = row.pearson, row.fit
     if r is None or fit is None:
         return Finding("empty", f"No correlation of {names}: {row.reason}.")
+    interval = f"95\u00a0% interval of r over {view.over} {shown(r.over_models)}"
+    if r.over_models is None:
+        interval = f"no interval, which needs {MIN_FAMILIES} {view.over}"
     figures = (
-        f"r\u00a0=\u00a0{decimal(r.value)}, r²\u00a0=\u00a0{decimal(fit.r2)}, 95\u00a0% interval of "
-        f"r over {view.over} {shown(r.over_models)}, Holm-corrected p\u00a0{_p(row.p_holm)}, "
-        f"{count(row.n, 'reward model')}"
+        f"r\u00a0=\u00a0{decimal(r.value)}, r²\u00a0=\u00a0{decimal(fit.r2)}, {interval}, "
+        f"Holm-corrected p\u00a0{_p(row.p_holm)}, {count(row.n, 'reward model')}"
     )
     if not _told(row):
         return Finding("unclear", f"{names}: no relation that can be told from none ({figures}).")
@@ -245,7 +248,10 @@ def _noise_findings(row: Correlation) -> list[Finding]:
     ):
         if value is not None and value < LOW_RELIABILITY:
             text = (
-                f"Most of the differences in {what} are noise of the {units} (reliability "
+                f"Reward models differ in {what} by no more than the noise of the {units} makes "
+                "them: there is little to correlate."
+                if value <= 0
+                else f"Most of the differences in {what} are noise of the {units} (reliability "
                 f"{decimal(value)}): the correlation is held down by it."
             )
             found.append(Finding("warning", text))

@@ -191,17 +191,19 @@ def fit_table(rows: Sequence[Correlation]) -> Table:
                 f"{one_line(row.benchmark, 60)}, {one_line(row.outcome, 60)}",
                 f"{points(row.fit.slope / 10)} points",
                 f"{decimal(row.fit.r2)} ({p_value(row.fit.p)})",
-                _known(row.reliability_x),
-                _known(row.reliability_y),
-                _known(row.disattenuated),
+                _reliability(row.reliability_x),
+                _reliability(row.reliability_y),
+                "–" if row.disattenuated is None else decimal(row.disattenuated),
                 f"{row.tied_x} and {row.tied_y}",
             )
         )
     return cut_table(headers, cells, FILE)
 
 
-def _known(value: float | None) -> str:
-    return "not known" if value is None else decimal(value)
+def _reliability(value: float | None) -> str:
+    if value is None:
+        return "not known"
+    return "none" if value <= 0 else decimal(value)
 
 
 def left_out_table(row: Correlation) -> Table:
