@@ -304,6 +304,8 @@ def test_the_permutation_test_of_families_is_of_their_means():
     found = pair(x, y, ["a", "a", None, None])
     assert found.n_families == 3
     assert found.pearson.p == pytest.approx(1 / 3)
+    assert found.pearson.of_means == pytest.approx(1.0)
+    assert pair(x, y).pearson.of_means is None
     assert pair(x, y).pearson.p == pytest.approx(2 / 24)
 
 

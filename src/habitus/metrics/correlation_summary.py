@@ -52,6 +52,9 @@ class Coefficient:
     """95 % interval over RMs, items and prompts (BCa)."""
     p: float | None
     """Two-sided permutation p-value over RMs; over the means of families where they are given."""
+    of_means: float | None = None
+    """The coefficient of the families' means, which p is of; None without families, and where it
+    is not defined."""
 
 
 @dataclass(frozen=True)
@@ -268,6 +271,8 @@ def _coefficients(
     jackknife = coefficients(x.values, y.values, draws.without)
     means = family_means(x.values, families), family_means(y.values, families)
     ps = permutation_p(*means, seed, "correlate/permutations")
+    shared = len(draws.without) < len(families)
+    [of_means] = coefficients(*means)
     found = []
     for k, name in enumerate(COEFFICIENTS):
         value = float(values[k])
@@ -279,6 +284,7 @@ def _coefficients(
                 basic(over_items[:, k], value) if sampled else None,
                 bca(over_both[:, k], value, jackknife[:, k]) if enough and sampled else None,
                 ps[k],
+                float(of_means[k]) if shared and np.isfinite(of_means[k]) else None,
             )
         )
     return tuple(found)

@@ -95,7 +95,7 @@ def render_correlation(study: Study, figures: Figures, command: str) -> str:
         fits=parts.fit_table(figures.correlations),
         left_out=[
             (f"{row.benchmark} and {row.outcome}", parts.left_out_table(row))
-            for row in figures.correlations
+            for row in (view.main, *(row for row in figures.correlations if row != view.main))
             if row.left_out
         ],
         given=parts.given_table(figures.given),
@@ -109,7 +109,7 @@ def render_correlation(study: Study, figures: Figures, command: str) -> str:
         models=parts.model_table(view),
         notes=shown_notes([*study.notes, *_missing(figures)]),
         command=Budget(60_000, each=8000).clip(command),
-        permutations=f"{MAX_DRAWS + 1:,}",
+        permutations=f"{MAX_DRAWS:,}",
         exact=EXACT,
         seed=figures.seed,
         setup=_setup(view),

@@ -166,7 +166,10 @@ def coefficient_table(rows: Sequence[Correlation], first: Sequence[str] = ()) ->
         for one in row.coefficients:
             intervals = [shown(found) for found in (one.over_models, one.over_items, one.over_both)]
             holm = p_value(row.p_holm) if one.name == "pearson" else "–"
-            figures = (NAMES[one.name], decimal(one.value), *intervals, p_value(one.p), holm)
+            p = p_value(one.p)
+            if one.of_means is not None:
+                p += f" ({decimal(one.of_means)})"
+            figures = (NAMES[one.name], decimal(one.value), *intervals, p, holm)
             cells.append((name, *figures, str(row.n)))
     return cut_table(headers, cells, FILE)
 
