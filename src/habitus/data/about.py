@@ -35,6 +35,16 @@ ABOUT = {
             "A rejected answer is one that no local person gave, which does not make it wrong.",
         ),
     ),
+    "blend-own": About(
+        "BLEnD, own languages",
+        "Myung et al. 2024, arXiv:2406.09948",
+        (
+            "A majority among few people is not everyone: an answer may rest on two votes.",
+            "A rejected answer is one that no local person gave, which does not make it wrong.",
+            "Rejected answers are worded as people of the language worded such an answer to another "
+            "question; the wording may fit this question less well.",
+        ),
+    ),
     "care": About(
         "CARE",
         "Guo et al. 2025, arXiv:2504.05154",

@@ -47,55 +47,83 @@ class Region:
     """Words by which an answer names the region, in lower case."""
     overlaps: tuple[str, ...] = ()
     """Regions whose answers may be right here too."""
+    language: str = "en"
+    """BCP 47 tag of the language that people were asked in."""
 
 
 REGIONS = {
-    "Algeria": Region("Algeria", "Algerian", ("algeria", "algerian")),
-    "Assam": Region("Assam", "Assamese", ("assam", "assamese")),
-    "Azerbaijan": Region("Azerbaijan", "Azerbaijani", ("azerbaijan", "azerbaijani", "azeri")),
-    "China": Region("China", "Chinese", ("china", "chinese")),
-    "Ethiopia": Region("Ethiopia", "Ethiopian", ("ethiopia", "ethiopian")),
-    "Greece": Region("Greece", "Greek", ("greece", "greek", "hellenic")),
+    "Algeria": Region("Algeria", "Algerian", ("algeria", "algerian"), language="ar"),
+    "Assam": Region("Assam", "Assamese", ("assam", "assamese"), language="as"),
+    "Azerbaijan": Region(
+        "Azerbaijan", "Azerbaijani", ("azerbaijan", "azerbaijani", "azeri"), language="az"
+    ),
+    "China": Region("China", "Chinese", ("china", "chinese"), language="zh-Hans"),
+    "Ethiopia": Region("Ethiopia", "Ethiopian", ("ethiopia", "ethiopian"), language="am"),
+    "Greece": Region("Greece", "Greek", ("greece", "greek", "hellenic"), language="el"),
     "Indonesia": Region(
-        "Indonesia", "Indonesian", ("indonesia", "indonesian"), overlaps=("West_Java",)
+        "Indonesia",
+        "Indonesian",
+        ("indonesia", "indonesian"),
+        overlaps=("West_Java",),
+        language="id",
     ),
-    "Iran": Region("Iran", "Iranian", ("iran", "iranian", "persian")),
-    "Mexico": Region("Mexico", "Mexican", ("mexico", "mexican")),
-    "North_Korea": Region("North Korea", "North Korean", ("korea", "korean", "dprk")),
+    "Iran": Region("Iran", "Iranian", ("iran", "iranian", "persian"), language="fa"),
+    "Mexico": Region("Mexico", "Mexican", ("mexico", "mexican"), language="es"),
+    "North_Korea": Region(
+        "North Korea", "North Korean", ("korea", "korean", "dprk"), language="ko"
+    ),
     "Northern_Nigeria": Region(
-        "Northern Nigeria", "Northern Nigerian", ("nigeria", "nigerian", "hausa")
+        "Northern Nigeria", "Northern Nigerian", ("nigeria", "nigerian", "hausa"), language="ha"
     ),
-    "South_Korea": Region("South Korea", "South Korean", ("korea", "korean")),
-    "Spain": Region("Spain", "Spanish", ("spain", "spanish")),
+    "South_Korea": Region("South Korea", "South Korean", ("korea", "korean"), language="ko"),
+    "Spain": Region("Spain", "Spanish", ("spain", "spanish"), language="es"),
     "UK": Region(
         "United Kingdom", "British", ("uk", "britain", "british", "england", "english", "kingdom")
     ),
     "US": Region("United States", "American", ("us", "usa", "america", "american")),
     "West_Java": Region(
-        "West Java", "Sundanese", ("java", "sunda", "sundanese"), overlaps=("Indonesia",)
+        "West Java",
+        "Sundanese",
+        ("java", "sunda", "sundanese"),
+        overlaps=("Indonesia",),
+        language="su",
     ),
 }
 """BLEnD's regions by the beginning of their file's name. A region is no culture; BLEnD asked
 people who had lived there for most of their lives."""
 
 
-class _Votes(BaseModel):
+class Votes(BaseModel):
     """What some local people answered, in several wordings."""
 
     en_answers: list[str]
+    """In English."""
+    answers: list[str] = Field(default_factory=list)
+    """In their own language."""
     count: int = Field(ge=0)
+    """How many people."""
 
 
-class _Entry(BaseModel):
+class Entry(BaseModel):
     """One question in one region; other keys are not needed."""
 
     en_question: str = Field(min_length=1)
-    annotations: list[_Votes]
+    """In English."""
+    question: str = ""
+    """In the region's language."""
+    annotations: list[Votes]
+    """What people answered."""
     idks: dict[str, int] = Field(default_factory=dict)
+    """Why people did not answer, and how many."""
+
+    @property
+    def said(self) -> list[str]:
+        """All that local people answered, in English."""
+        return [w for vote in self.annotations for w in vote.en_answers if clean(w)]
 
 
 @dataclass(frozen=True)
-class _Answer:
+class Answer:
     """A region's majority answer."""
 
     text: str
@@ -104,6 +132,20 @@ class _Answer:
     """All wordings that were published for it."""
     votes: int
     """How many local people gave it."""
+    own: tuple[str, ...] = ()
+    """All wordings in the region's language."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """BLEnD as published, or a part of it."""
+
+    questions: Mapping[str, Mapping[str, Entry]]
+    """Question id to region to what was asked and answered there."""
+    places: Mapping[tuple[str, str], Place]
+    """Question id and region to the place of it."""
+    wanted: tuple[str, ...]
+    """The regions that items are asked for of; the others give rejected answers."""
 
 
 def read(source: Source) -> Iterator[tuple[Item, Place]]:
@@ -122,30 +164,40 @@ def read(source: Source) -> Iterator[tuple[Item, Place]]:
     Raises:
         InputError: When there are no annotation files, or one is not as published.
     """
+    found = published(source)
+    for question, entries in found.questions.items():
+        answers = majorities(question, entries, source.seed)
+        for region in found.wanted:
+            if region in entries:
+                item = _item(question, region, entries, answers, source)
+                if item is not None:
+                    yield item, found.places[question, region]
+
+
+def published(source: Source) -> Published:
+    """Read and check the annotation files.
+
+    Raises:
+        InputError: When there are none, or one is not as published.
+    """
     files = annotation_files(source)
     if not files:
         raise InputError(
             f"{source.path}: no <Region>_data.json here, in annotations or in data/annotations; "
             "give the folder of a BLEnD checkout"
         )
-    questions: dict[str, dict[str, _Entry]] = defaultdict(dict)
+    questions: dict[str, dict[str, Entry]] = defaultdict(dict)
     places: dict[tuple[str, str], Place] = {}
     for region, file in files.items():
         for number, (question, entry) in enumerate(_entries(source, file).items(), start=1):
             questions[question][region] = entry
             places[question, region] = Place(file, number, "entry")
     one = source.path.name if source.path.is_file() else None
-    wanted = [region for region, file in files.items() if one in (None, file.name)]
-    for question, entries in questions.items():
-        majorities = _majorities(question, entries, source.seed)
-        for region in wanted:
-            if region in entries:
-                item = _item(question, region, entries, majorities, source)
-                if item is not None:
-                    yield item, places[question, region]
+    wanted = tuple(region for region, file in files.items() if one in (None, file.name))
+    return Published(questions, places, wanted)
 
 
-def _entries(source: Source, file: Path) -> dict[str, _Entry]:
+def _entries(source: Source, file: Path) -> dict[str, Entry]:
     """Read and check one region's file."""
     document = source.document(file)
     if not isinstance(document, dict) or not document:
@@ -153,15 +205,13 @@ def _entries(source: Source, file: Path) -> dict[str, _Entry]:
     entries = {}
     for question, value in document.items():
         try:
-            entries[question] = _Entry.model_validate(value)
+            entries[question] = Entry.model_validate(value)
         except ValidationError as error:
             raise InputError(f"{file}, question {question!r}: {first_problem(error)}") from error
     return entries
 
 
-def _majorities(
-    question: str, entries: Mapping[str, _Entry], seed: int
-) -> dict[str, _Answer | None]:
+def majorities(question: str, entries: Mapping[str, Entry], seed: int) -> dict[str, Answer | None]:
     """Return each region's clear majority answer, or None where there is none.
 
     Of an answer's wordings the one that most regions use is shown, so that a rare spelling
@@ -170,7 +220,7 @@ def _majorities(
     usage: Counter[str] = Counter()
     for entry in entries.values():
         usage.update({form(w).joined for vote in entry.annotations for w in vote.en_answers})
-    answers: dict[str, _Answer | None] = {}
+    answers: dict[str, Answer | None] = {}
     for region, entry in entries.items():
         votes = [v for v in entry.annotations if any(clean(w) for w in v.en_answers)]
         top = max((vote.count for vote in votes), default=0)
@@ -178,14 +228,16 @@ def _majorities(
             answers[region] = None
             continue
         tied = [vote for vote in votes if vote.count == top]
-        winner = min(tied, key=lambda v: _draw(seed, question, region, *v.en_answers))
+        winner = min(tied, key=lambda v: draw(seed, question, region, *v.en_answers))
         wordings = [w for w in winner.en_answers if clean(w)]
         shown = max(wordings, key=lambda w: usage[form(w).joined])
-        answers[region] = _Answer(clean(shown), tuple(wordings), top)
+        answers[region] = Answer(
+            clean(shown), tuple(wordings), top, tuple(w for w in winner.answers if clean(w))
+        )
     return answers
 
 
-def _draw(*parts: str | int) -> bytes:
+def draw(*parts: str | int) -> bytes:
     """Return a number that depends on `parts` only, to order things by."""
     return hashlib.sha256(canonical_json(list(parts)).encode()).digest()
 
@@ -193,32 +245,20 @@ def _draw(*parts: str | int) -> bytes:
 def _item(
     question: str,
     region: str,
-    entries: Mapping[str, _Entry],
-    majorities: Mapping[str, _Answer | None],
+    entries: Mapping[str, Entry],
+    majorities: Mapping[str, Answer | None],
     source: Source,
 ) -> Item | None:
     """Make the item of a question in a region, or count why there is none."""
-    local = [w for vote in entries[region].annotations for w in vote.en_answers if clean(w)]
-    best = majorities[region]
-    problem = None
-    if not local:
-        problem = UNANSWERED
-    elif best is None:
-        problem = UNCLEAR
-    elif _names_region(best, region):
-        problem = NAMED
-    if best is None or problem:
-        source.skipped[problem or UNCLEAR] += 1
+    best = clear_answer(region, entries[region], majorities[region], source)
+    if best is None:
         return None
-    others = sorted(
-        (other for other in majorities if other != region),
-        key=lambda other: _draw(source.seed, question, region, other),
-    )
-    rejected: dict[str, _Answer] = {}
-    for other in others:
+    rejected: dict[str, Answer] = {}
+    for other in shuffled(question, region, majorities, source.seed):
         answer = majorities[other]
         taken = [w for chosen in rejected.values() for w in chosen.wordings]
-        if answer is not None and _usable(answer, other, region, best, (*local, *taken)):
+        present = (*entries[region].said, *taken)
+        if answer is not None and usable(answer, other, region, best, present):
             rejected[other] = answer
         if len(rejected) == N_REJECTED:
             return _build(question, region, entries[region].en_question, best, rejected)
@@ -226,35 +266,55 @@ def _item(
     return None
 
 
-def _usable(answer: _Answer, region: str, here: str, best: _Answer, present: Iterable[str]) -> bool:
+def clear_answer(region: str, entry: Entry, best: Answer | None, source: Source) -> Answer | None:
+    """Return a region's majority answer, or count in `source.skipped` why there is none to use."""
+    if not entry.said:
+        source.skipped[UNANSWERED] += 1
+    elif best is None:
+        source.skipped[UNCLEAR] += 1
+    elif _names_region(best, region):
+        source.skipped[NAMED] += 1
+    else:
+        return best
+    return None
+
+
+def shuffled(question: str, region: str, regions: Iterable[str], seed: int) -> list[str]:
+    """Return the other regions in the order in which their answers are tried."""
+    others = (other for other in regions if other != region)
+    return sorted(others, key=lambda other: draw(seed, question, region, other))
+
+
+def usable(answer: Answer, region: str, here: str, best: Answer, present: Iterable[str]) -> bool:
     """Tell whether another region's answer can be a rejected candidate."""
     if kind(answer.text) != kind(best.text):
         return False
     if _names_region(answer, region) or _names_region(answer, here):
         return False  # the question's words alone would tell
-    if region in _region(here).overlaps:
+    if region in region_of(here).overlaps:
         return False
     return not any(same(mine, theirs) for mine in answer.wordings for theirs in present)
 
 
-def _region(name: str) -> Region:
+def region_of(name: str) -> Region:
+    """Return what is known of a region."""
     plain = name.replace("_", " ")
     return REGIONS.get(name) or Region(plain, plain)
 
 
-def _names_region(answer: _Answer, region: str) -> bool:
+def _names_region(answer: Answer, region: str) -> bool:
     """Tell whether any wording names the region, so that the question's words give it away."""
-    names = {form(name).joined for name in _region(region).names}
+    names = {form(name).joined for name in region_of(region).names}
     return any(not names.isdisjoint(form(w).words) for w in answer.wordings)
 
 
 def _build(
-    question: str, region: str, text: str, best: _Answer, rejected: Mapping[str, _Answer]
+    question: str, region: str, text: str, best: Answer, rejected: Mapping[str, Answer]
 ) -> Item:
-    about = _region(region)
+    about = region_of(region)
     candidates = [Candidate(id="chosen", text=best.text, culture=about.culture)]
     for index, (other, answer) in enumerate(rejected.items(), start=1):
-        them = _region(other)
+        them = region_of(other)
         candidates.append(
             Candidate(
                 id=f"rejected-{index}",

@@ -25,6 +25,7 @@ IMPORTERS = {
     "rm-bench": "habitus.data.rm_bench:read",
     "generic": "habitus.data.generic:read",
     "blend": "habitus.data.blend:read",
+    "blend-own": "habitus.data.blend_own:read",
     "globalopinionqa": "habitus.data.globalopinionqa:read",
     "hh-rlhf": "habitus.data.hh_rlhf:read",
     "oasst1-zh": "habitus.data.oasst:read",
