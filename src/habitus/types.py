@@ -201,6 +201,8 @@ class PreferencePair(Frozen):
     """The data set."""
     licence: str | None = None
     """Licence of the text, as an SPDX identifier where there is one."""
+    non_commercial: bool | None = None
+    """Whether the licence forbids commercial use; None where that is not known, or not told."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

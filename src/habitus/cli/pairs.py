@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from habitus.cli.options import COUNT
+from habitus.errors import InputError
+
+if TYPE_CHECKING:
+    from habitus.pairs.card import PairsCard
 
 PATH = click.Path(path_type=Path)
 SHARE = click.FloatRange(0, 1, max_open=True)
+_MIX = ("source", "out", "data", "max_tokens", "tokenizer")
+"""Parameters that a mix takes; the others are in its file."""
 
 
 @click.command()
@@ -90,6 +97,24 @@ SHARE = click.FloatRange(0, 1, max_open=True)
     help="PRISM: the country that a person lives in or was born in.",
 )
 @click.option("--licence", metavar="SPDX", help="Licence of pairs whose source names none.")
+@click.option(
+    "--max-tokens",
+    type=COUNT,
+    metavar="N",
+    help="Leave out pairs whose prompt and responses have more tokens; needs --tokenizer.",
+)
+@click.option(
+    "--tokenizer",
+    type=PATH,
+    metavar="PATH",
+    help="A model's folder, or its tokenizer.json, for --max-tokens.",
+)
+@click.option(
+    "--data",
+    type=PATH,
+    metavar="DIR",
+    help="With a mix: the folder that its paths are relative to.  [default: the mix file's]",
+)
 @click.option("--limit", type=COUNT, metavar="N", help="Keep at most N pairs, group by group.")
 @click.option(
     "--seed",
@@ -98,18 +123,26 @@ SHARE = click.FloatRange(0, 1, max_open=True)
     show_default=True,
     help="Seed of parts, folds, --questions and --limit.",
 )
-def pairs(source: str, out: Path, **options: Any) -> None:
+@click.pass_context
+def pairs(
+    context: click.Context, source: str, out: Path, data: Path | None, **options: Any
+) -> None:
     """Make preference pairs with country and annotator from SOURCE, for habitus train.
 
     SOURCE is PRISM's folder, GlobalOpinionQA, BLEnD, CARE, rows with prompt, chosen and rejected,
-    or any benchmark. Pairs are split by person or question, never by row. The folder holds
-    pairs.jsonl, card.json and card.md.
+    or any benchmark; or a mix file (.toml), which says sources and shares. Pairs are split by
+    person or question, never by row. The folder holds pairs.jsonl, card.json and card.md.
     """
     from habitus.cli.console import say
     from habitus.pairs.making import PairsPlan, make_pairs
     from habitus.pairs.reading import CARD_TEXT
 
-    card = make_pairs(PairsPlan(source=source, out=out, **options), say)
+    if source.endswith(".toml"):
+        card = _mix(context, Path(source), out, data)
+    elif data is not None:
+        raise InputError(f"--data applies to mix files (.toml); {source} is none")
+    else:
+        card = make_pairs(PairsPlan(source=source, out=out, **options), say)
     for reason, count in card.dropped.items():
         say(f"not used: {count:,} x {reason}")
     for reason, count in card.left_out.items():
@@ -121,3 +154,18 @@ def pairs(source: str, out: Path, **options: Any) -> None:
         f"read as {card.format}; test part: {card.splits.get('test', 0):,}"
     )
     say(f"card: {out / CARD_TEXT}")
+
+
+def _mix(context: click.Context, file: Path, out: Path, data: Path | None) -> PairsCard:
+    """Make a mix; options that a mix file has instead are refused."""
+    from habitus.cli.console import say
+    from habitus.pairs.mixing import MixPlan, make_mix
+
+    for parameter in context.command.params:
+        given = context.get_parameter_source(parameter.name or "")
+        if given is ParameterSource.COMMANDLINE and parameter.name not in _MIX:
+            raise InputError(
+                f"{parameter.opts[0]} is said in the mix file, not on the command line"
+            )
+    options = {name: context.params[name] for name in ("max_tokens", "tokenizer")}
+    return make_mix(MixPlan(file, out, data, **options), say)

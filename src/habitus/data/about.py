@@ -17,6 +17,8 @@ class About:
     """What its items cannot show, a sentence each."""
     harmful: bool = False
     """True when it contains text that offends or harms."""
+    fixed_prompt: bool = False
+    """True when all items have one prompt: only their responses tell them apart."""
 
 
 _SURVEY = (
@@ -86,6 +88,7 @@ ABOUT = {
             "Pairs are found by their neighbourhood and likeness, as the data do not name them.",
             "The prompt is ours, the same for all items.",
         ),
+        fixed_prompt=True,
     ),
     "kosbi": About(
         "KoSBi",

@@ -79,5 +79,6 @@ def _item(row: Row, id: str, right: str, wrong: str) -> Item:
         domain="values",
         source="jcm",
         licence="MIT",
+        parent_id=id,  # the prompt is the same for all: no group of its own
         author="human",
     )

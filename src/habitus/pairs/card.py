@@ -9,6 +9,7 @@ from typing import Any, Literal
 from habitus.data.about import ABOUT
 from habitus.data.cards import UNKNOWN, by_number, cell, count, table
 from habitus.data.cards import non_commercial as licences_non_commercial
+from habitus.pairs.mix_card import MixTable, mix_text
 from habitus.pairs.reading import pairs_digest
 from habitus.pairs.sources import Found
 from habitus.pairs.splits import Leakage, leakage
@@ -92,6 +93,8 @@ class PairsCard(Frozen):
     """Which option left pairs out, and how many."""
     notes: tuple[str, ...] = ()
     """What was noticed."""
+    mix: MixTable | None = None
+    """What a mix is made of; None where the pairs are of one source."""
 
 
 def make_card(
@@ -179,6 +182,7 @@ def card_text(card: PairsCard) -> str:
         f"{card.format}. Train on them by the path of this folder: "
         "`habitus train scpo --pairs FOLDER`.",
         _licences(card),
+        *(mix_text(card.mix) if card.mix else ()),
         _countries_table(card),
         *_tables(card),
         _leakage(card),
@@ -247,15 +251,10 @@ def _leakage(card: PairsCard) -> str:
 
 def _limits(card: PairsCard) -> list[str]:
     """Return the source's limits, and those that the figures show."""
-    lines: list[str] = []
-    if card.format == "prism":
-        lines += _PRISM_LIMITS
-    elif card.format == "globalopinionqa":
-        lines += _SURVEY_LIMITS
-    if about := ABOUT.get(card.format):
-        lines += about.limits
-        if about.harmful:
-            lines.append("Contains text that offends or harms; keep it out of logs.")
+    formats = [one.format for one in card.mix.sources] if card.mix else [card.format]
+    lines = list(dict.fromkeys(line for name in formats for line in _format_limits(name)))
+    if any(name in ABOUT and ABOUT[name].harmful for name in formats):
+        lines.append("Contains text that offends or harms; keep it out of logs.")
     few = [name for name, n in card.countries.items() if 0 < n.test_groups < FEW_GROUPS]
     if few:
         lines.append(
@@ -269,6 +268,11 @@ def _limits(card: PairsCard) -> list[str]:
             f"{card.longer_chosen:.1%}. Compare a model with that."
         )
     return lines or ["None is known; whether the pairs show what you need is for you to check."]
+
+
+def _format_limits(name: str) -> tuple[str, ...]:
+    own = {"prism": _PRISM_LIMITS, "globalopinionqa": _SURVEY_LIMITS}.get(name, ())
+    return (*own, *(ABOUT[name].limits if name in ABOUT else ()))
 
 
 def _origin(card: PairsCard) -> str:

@@ -60,11 +60,16 @@ def from_items(items: Iterable[Item]) -> Iterator[PreferencePair]:
             yield from item_pairs(
                 item,
                 item_id=item.parent_id or item.id,
-                group=item.parent_id or _by_prompt(item.prompt),
+                group=group_of(item),
                 licence=item.licence,
             )
         except ValidationError as error:
             raise InputError(f"item {item.id[:60]!r}: {first_problem(error)}") from error
+
+
+def group_of(item: Item) -> str:
+    """Return the group of an item's pairs: its parent, else its prompt."""
+    return item.parent_id or _by_prompt(item.prompt)
 
 
 def item_pairs(item: Item, *, prefix: str = "", **fields: Any) -> Iterator[PreferencePair]:

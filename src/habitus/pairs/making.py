@@ -12,6 +12,7 @@ from habitus import __version__
 from habitus.data.countries import country
 from habitus.errors import InputError, RunError, UnknownNameError
 from habitus.pairs.card import PairsCard, card_text, make_card
+from habitus.pairs.lengths import token_counter
 from habitus.pairs.people import PersonCountry
 from habitus.pairs.reading import CARD, CARD_TEXT, PAIRS, read_pairs
 from habitus.pairs.sources import read_source
@@ -24,6 +25,7 @@ EXCLUDED_COUNTRY = "the country is one of --exclude-country"
 OTHER_QUESTIONS = "the group is in the other share of --questions"
 EXCLUDED_QUESTION = "the question, person or prompt is in a set of --exclude-questions-of"
 OVER_LIMIT = "over --limit"
+TOO_LONG = "prompt and responses have more tokens than --max-tokens"
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,10 @@ class PairsPlan:
     """Licence of pairs whose source names none."""
     limit: int | None = None
     """Most pairs to keep; None for all."""
+    max_tokens: int | None = None
+    """Most tokens of prompt and both responses; None for any."""
+    tokenizer: Path | None = None
+    """What counts them, as of `token_counter`."""
 
 
 def make_pairs(plan: PairsPlan, say: Callable[[str], None] = lambda _: None) -> PairsCard:
@@ -81,7 +87,7 @@ def make_pairs(plan: PairsPlan, say: Callable[[str], None] = lambda _: None) -> 
         InputError: When the source or an option is wrong, or no pair is left.
         RunError: When the folder holds something else, or cannot be written.
     """
-    _check_out(plan.out)
+    check_out(plan.out)
     say(f"reading {plan.source}")  # PRISM's 68,000 responses take some seconds
     found = read_source(
         plan.source,
@@ -90,8 +96,8 @@ def make_pairs(plan: PairsPlan, say: Callable[[str], None] = lambda _: None) -> 
         person_country=plan.person_country,
         min_margin=plan.min_margin,
     )
-    _check_apart(found.path, plan.out)
-    _check_ids(found.pairs)
+    check_apart(found.path, plan.out)
+    check_ids(found.pairs)
     parts = assign(found.pairs, test_share=plan.test_share, folds=plan.folds, seed=plan.seed)
     left_out: Counter[str] = Counter()
     kept = _keep(found.pairs, plan, left_out)
@@ -117,7 +123,7 @@ def make_pairs(plan: PairsPlan, say: Callable[[str], None] = lambda _: None) -> 
     card = make_card(pairs, _options(plan), found, dict(left_out), __version__)
     for note in card.notes:
         say(f"note: {note}")
-    _write(plan.out, pairs, card)
+    write_folder(plan.out, pairs, card)
     return card
 
 
@@ -126,6 +132,7 @@ def _keep(
 ) -> list[PreferencePair]:
     """Leave out what the options say; count why."""
     known = {pair.country for pair in pairs if pair.country}
+    fits = fitting(plan.max_tokens, plan.tokenizer)
     wanted = {_known(name, known) for name in plan.countries}
     unwanted = {_known(name, known) for name in plan.excluded}
     groups, prompts = _seen(plan.exclude_questions_of)
@@ -140,6 +147,8 @@ def _keep(
             problem = OTHER_QUESTIONS
         elif pair.group in groups or (prompts and prompt_key(pair) in prompts):
             problem = EXCLUDED_QUESTION
+        elif not fits(pair):
+            problem = TOO_LONG
         if problem:
             left_out[problem] += 1
         else:
@@ -151,6 +160,20 @@ def _keep(
         taken = {pair.id for pair in order[: plan.limit]}
         kept = [pair for pair in kept if pair.id in taken]
     return kept
+
+
+def fitting(max_tokens: int | None, tokenizer: Path | None) -> Callable[[PreferencePair], bool]:
+    """Return what tells whether a pair is short enough.
+
+    Raises:
+        InputError: When a length is given without a tokenizer or the other way round.
+    """
+    if (max_tokens is None) != (tokenizer is None):
+        raise InputError("--max-tokens and --tokenizer go together: give both, or none")
+    if max_tokens is None or tokenizer is None:
+        return lambda pair: True
+    count = token_counter(tokenizer)
+    return lambda pair: count(pair) <= max_tokens
 
 
 def _turn(pair: PreferencePair, seed: int) -> tuple[float, str, float]:
@@ -198,7 +221,12 @@ def _scale(pairs: Iterable[PreferencePair]) -> float:
     return sum(margins) / len(margins)
 
 
-def _check_ids(pairs: Iterable[PreferencePair]) -> None:
+def check_ids(pairs: Iterable[PreferencePair]) -> None:
+    """Refuse repeated ids.
+
+    Raises:
+        InputError: When an id is repeated.
+    """
     repeated = [id for id, n in Counter(pair.id for pair in pairs).items() if n > 1]
     if repeated:
         raise InputError(
@@ -220,12 +248,26 @@ def _options(plan: PairsPlan) -> dict[str, object]:
         "weight": plan.weight,
         "person_country": plan.person_country,
         "limit": plan.limit,
+        "max_tokens": plan.max_tokens,
+        "tokenizer": tokenizer_name(plan.tokenizer),
         "seed": plan.seed,
     }
 
 
-def _check_out(out: Path) -> None:
-    """Refuse a folder that holds anything but pairs."""
+def tokenizer_name(tokenizer: Path | None) -> str | None:
+    """Return what a card calls a tokenizer: the name of its folder."""
+    if tokenizer is None:
+        return None
+    path = tokenizer.resolve()
+    return path.parent.name if path.is_file() else path.name
+
+
+def check_out(out: Path) -> None:
+    """Refuse a folder that holds anything but pairs.
+
+    Raises:
+        RunError: When it does.
+    """
     if out.exists() and not out.is_dir():
         raise RunError(f"{out} is a file; name a folder with --out")
     for path in sorted(out.iterdir()) if out.is_dir() else []:
@@ -233,14 +275,18 @@ def _check_out(out: Path) -> None:
             raise RunError(f"{out} holds other data ({path.name}); name another --out")
 
 
-def _check_apart(source: Path, out: Path) -> None:
-    """Refuse to write into what was read."""
+def check_apart(source: Path, out: Path) -> None:
+    """Refuse to write into what was read.
+
+    Raises:
+        RunError: When `out` is in the source, or holds it.
+    """
     read, written = source.resolve(), out.resolve()
     if written == read or read in written.parents or (read.is_file() and read.parent == written):
         raise RunError(f"{out} is in the source, {source}, or holds it; name another --out")
 
 
-def _write(out: Path, pairs: Iterable[PreferencePair], card: PairsCard) -> None:
+def write_folder(out: Path, pairs: Iterable[PreferencePair], card: PairsCard) -> None:
     """Write the folder, or leave it where it holds the same already.
 
     Raises:
@@ -252,7 +298,7 @@ def _write(out: Path, pairs: Iterable[PreferencePair], card: PairsCard) -> None:
         CARD: card.model_dump_json(indent=2, exclude_none=True).encode() + b"\n",
     }
     with hold(out / ".lock", out):
-        _check_out(out)
+        check_out(out)
         for name, content in contents.items():
             file = out / name
             if file.exists() and file.read_bytes() != content:

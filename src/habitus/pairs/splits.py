@@ -9,8 +9,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from habitus.data.about import ABOUT
 from habitus.data.answers import fold
-from habitus.types import Frozen, PreferencePair, canonical_json
+from habitus.types import Frozen, Message, PreferencePair, canonical_json
 
 
 @lru_cache(maxsize=1 << 12)  # one question has many pairs
@@ -20,8 +21,20 @@ def normalise(text: str) -> str:
 
 
 def prompt_key(pair: PreferencePair) -> str:
-    """Return a pair's whole conversation, normalised."""
-    return "\n".join(f"{turn.role}:{normalise(turn.content)}" for turn in pair.prompt)
+    """Return a pair's whole conversation, normalised.
+
+    Where a data set has one prompt for all its items, the responses are what tells them apart.
+    """
+    key = conversation_key(pair.prompt)
+    about = ABOUT.get(pair.source or "")
+    if about is not None and about.fixed_prompt:
+        return "\n".join([key, *sorted((normalise(pair.chosen), normalise(pair.rejected)))])
+    return key
+
+
+def conversation_key(prompt: Iterable[Message]) -> str:
+    """Return a conversation, normalised."""
+    return "\n".join(f"{turn.role}:{normalise(turn.content)}" for turn in prompt)
 
 
 def draw(*parts: str | int) -> float:
