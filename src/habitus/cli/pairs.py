@@ -123,10 +123,7 @@ _MIX = ("source", "out", "data", "max_tokens", "tokenizer")
     show_default=True,
     help="Seed of parts, folds, --questions and --limit.",
 )
-@click.pass_context
-def pairs(
-    context: click.Context, source: str, out: Path, data: Path | None, **options: Any
-) -> None:
+def pairs(source: str, out: Path, data: Path | None, **options: Any) -> None:
     """Make preference pairs with country and annotator from SOURCE, for habitus train.
 
     SOURCE is PRISM's folder, GlobalOpinionQA, BLEnD, CARE, rows with prompt, chosen and rejected,
@@ -134,11 +131,12 @@ def pairs(
     person or question, never by row. The folder holds pairs.jsonl, card.json and card.md.
     """
     from habitus.cli.console import say
+    from habitus.data.cards import UNKNOWN, non_commercial
     from habitus.pairs.making import PairsPlan, make_pairs
     from habitus.pairs.reading import CARD_TEXT
 
     if source.endswith(".toml"):
-        card = _mix(context, Path(source), out, data)
+        card = _mix(Path(source), out, data)
     elif data is not None:
         raise InputError(f"--data applies to mix files (.toml); {source} is none")
     else:
@@ -148,24 +146,27 @@ def pairs(
     for reason, count in card.left_out.items():
         say(f"left out: {count:,} x {reason}")
     if card.non_commercial == "yes":
-        say(f"note: non-commercial use only ({', '.join(card.licences)})")
+        forbidding = [name for name in card.licences if non_commercial([name]) == "yes"]
+        say(f"note: non-commercial use only ({', '.join(forbidding)})")
+    countries = len(card.countries.keys() - {UNKNOWN})
     say(
-        f"{card.n_pairs:,} pairs of {card.n_groups:,} groups in {len(card.countries)} countries, "
+        f"{card.n_pairs:,} pairs of {card.n_groups:,} groups in {countries} countries, "
         f"read as {card.format}; test part: {card.splits.get('test', 0):,}"
     )
     say(f"card: {out / CARD_TEXT}")
 
 
-def _mix(context: click.Context, file: Path, out: Path, data: Path | None) -> PairsCard:
+def _mix(file: Path, out: Path, data: Path | None) -> PairsCard:
     """Make a mix; options that a mix file has instead are refused."""
     from habitus.cli.console import say
     from habitus.pairs.mixing import MixPlan, make_mix
 
+    context = click.get_current_context()
     for parameter in context.command.params:
         given = context.get_parameter_source(parameter.name or "")
         if given is ParameterSource.COMMANDLINE and parameter.name not in _MIX:
             raise InputError(
-                f"{parameter.opts[0]} is said in the mix file, not on the command line"
+                f"{parameter.opts[0]} does not go with a mix file: {file.name} says what is taken"
             )
     options = {name: context.params[name] for name in ("max_tokens", "tokenizer")}
     return make_mix(MixPlan(file, out, data, **options), say)

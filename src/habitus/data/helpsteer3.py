@@ -17,9 +17,19 @@ TIE = "people prefer neither response"
 
 
 def read(source: Source) -> Iterator[tuple[Item, Place]]:
+    """Read rows as items.
+
+    Raises:
+        InputError: As `preferences`.
+    """
+    for item, _, place in preferences(source):
+        yield item, place
+
+
+def preferences(source: Source) -> Iterator[tuple[Item, int, Place]]:
     """Read rows; overall_preference from -3 (the first is much better) to 3 (the second is).
 
-    In the domain "code" the column language names a programming language: the item has none then.
+    Each item comes with the strength of the preference, 1 to 3. In the domain "code" the column language names a programming language: the item has none then.
 
     Raises:
         InputError: When a column is missing or of another kind.
@@ -56,6 +66,7 @@ def read(source: Source) -> Iterator[tuple[Item, Place]]:
                 parent_id=digest([[turn.role, turn.content] for turn in context or ()]),
                 reason=f"preference {abs(preference)} of 3",
             ),
+            abs(preference),
             row.place,
         )
 

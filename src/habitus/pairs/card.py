@@ -180,7 +180,7 @@ def card_text(card: PairsCard) -> str:
         f"# Preference pairs from {cell(title)}",
         f"{card.n_pairs:,} pairs of {card.n_groups:,} groups (people or questions), read as "
         f"{card.format}. Train on them by the path of this folder: "
-        "`habitus train scpo --pairs FOLDER`.",
+        f"`habitus train {'locals' if card.mix else 'scpo'} --pairs FOLDER`.",
         _licences(card),
         *(mix_text(card.mix) if card.mix else ()),
         _countries_table(card),

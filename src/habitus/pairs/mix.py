@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,6 +27,7 @@ AXES = ("countries", "cultures", "languages")
 """What a source's share can be divided by."""
 
 Axis = Literal["countries", "cultures", "languages"]
+_NAME = re.compile(r"[\w.-]+")  # ids begin with it and a colon
 Share = Annotated[FiniteFloat, Field(gt=0)]
 
 
@@ -109,6 +111,16 @@ class Mix(_Table):
     repeat its training pairs."""
     exclude: tuple[str, ...] = ()
     """Benchmarks, or sets of pairs, whose prompts and groups are left out."""
+
+    @field_validator("sources")
+    @classmethod
+    def _named(cls, value: dict[str, MixSource]) -> dict[str, MixSource]:
+        for name in value:
+            if not _NAME.fullmatch(name):
+                raise ValueError(
+                    f"{name[:40]!r} is no name: letters, digits, '.', '_' and '-' only"
+                )
+        return value
 
     @property
     def test_share(self) -> float:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from habitus import __version__
 from habitus.data import bundles, load
 from habitus.data.cards import non_commercial
-from habitus.data.countries import country
-from habitus.errors import InputError, UnknownNameError
+from habitus.errors import InputError
 from habitus.pairs.card import PairsCard, make_card
 from habitus.pairs.drawing import Cell, apportion, draw_cell
 from habitus.pairs.items import group_of
 from habitus.pairs.making import (
+    TOO_LONG,
     check_apart,
     check_ids,
     check_out,
@@ -24,19 +24,26 @@ from habitus.pairs.making import (
     tokenizer_name,
     write_folder,
 )
-from habitus.pairs.mix import Axis, Mix, MixSource, read_mix
+from habitus.pairs.mix import Mix, MixSource, read_mix
 from habitus.pairs.mix_card import MixCount, MixedSource, MixTable, composition
+from habitus.pairs.mix_pools import (
+    Excluded,
+    Pool,
+    Repeats,
+    divide,
+    joined_groups,
+    leave_out,
+    marked,
+    matches,
+    value_of,
+)
 from habitus.pairs.reading import PAIRS, read_pairs
 from habitus.pairs.sources import Found, read_source
-from habitus.pairs.splits import Part, assign, conversation_key, normalise, prompt_key
+from habitus.pairs.splits import Part, assign, conversation_key, prompt_key
 from habitus.types import PreferencePair
 
 EXCLUDED = "prompt or group is in a benchmark or set of exclude"
-TOO_LONG = "prompt and responses have more tokens than --max-tokens"
-REPEATED = "another pair has the same prompt, responses and people"
-CONTRADICTED = "another pair of the same people has the responses the other way round"
-NOT_NAMED = "not of the countries, cultures or languages that the source is divided by"
-BOTH_PARTS = "a person of the test part was asked the same"
+BOTH_PARTS = "the test part has the same prompt"
 
 
 @dataclass(frozen=True)
@@ -60,17 +67,6 @@ class MixPlan:
         return self.file.parent if self.data is None else self.data
 
 
-@dataclass
-class _Pool:
-    """One source's pairs on their way into the mix."""
-
-    name: str
-    spec: MixSource
-    found: Found
-    pairs: list[PreferencePair]
-    dropped: Counter[str] = field(default_factory=Counter)
-
-
 def make_mix(plan: MixPlan, say: Callable[[str], None] = lambda _: None) -> PairsCard:
     """Write a folder of pairs as a mix file says: `pairs.jsonl`, `card.json` and `card.md`.
 
@@ -88,11 +84,13 @@ def make_mix(plan: MixPlan, say: Callable[[str], None] = lambda _: None) -> Pair
     check_out(plan.out)
     mix = read_mix(plan.file)
     fits = fitting(plan.max_tokens, plan.tokenizer)
-    excluded = _Excluded.of(mix.exclude, plan)  # before the sources: that takes long
+    for spec in mix.sources.values():
+        _place(spec.path, plan)
+    excluded = _excluded(mix, plan)  # before the sources: that takes long
     pools = [_read(name, spec, plan, mix.seed, say) for name, spec in mix.sources.items()]
-    _leave_out(pools, excluded, EXCLUDED)
-    _leave_out(pools, lambda pair: not fits(pair), TOO_LONG)
-    _leave_out(pools, _Repeats(), "")
+    leave_out(pools, excluded, EXCLUDED)
+    leave_out(pools, lambda pair: not fits(pair), TOO_LONG)
+    leave_out(pools, Repeats(), "")
     joined, parts = _part(pools, mix)
     cells = _cells(pools, mix)
     _fill(cells, parts, mix)
@@ -118,16 +116,23 @@ def make_mix(plan: MixPlan, say: Callable[[str], None] = lambda _: None) -> Pair
 
 
 def _place(name: str, plan: MixPlan) -> str:
-    """Return a bundled benchmark's name as it is, a path within the data folder."""
+    """Return a bundled benchmark's name as it is, a path within the data folder.
+
+    Raises:
+        InputError: When it is neither.
+    """
     place = plan.folder / Path(name).expanduser()
-    # What is neither is looked for as a name, so that near names are suggested.
-    named = name in bundles.paths() or ("/" not in name and not place.exists())
-    return name if named else str(place)
+    if name in bundles.paths():
+        return name
+    if not place.exists():
+        raise InputError(
+            f"{plan.file}: {name!r} is no benchmark of habitus benchmarks, and {place} does not "
+            "exist; mend the path, or name its folder with --data"
+        )
+    return str(place)
 
 
-def _read(
-    name: str, spec: MixSource, plan: MixPlan, seed: int, say: Callable[[str], None]
-) -> _Pool:
+def _read(name: str, spec: MixSource, plan: MixPlan, seed: int, say: Callable[[str], None]) -> Pool:
     """Read a source; its ids begin with its name.
 
     Raises:
@@ -143,9 +148,9 @@ def _read(
             person_country=spec.person_country,
             min_margin=spec.min_margin,
         )
-        pairs = [_marked(pair, name, spec.licence) for pair in found.pairs]
-        pool = _Pool(name, spec, found, pairs)
-        _divide(pool)
+        pairs = [marked(pair, name, spec.licence) for pair in found.pairs]
+        pool = Pool(name, spec, found, pairs)
+        divide(pool)
     except InputError as error:
         raise InputError(f"{plan.file.name}, source {name}: {error}") from error
     if place not in bundles.paths():
@@ -153,112 +158,24 @@ def _read(
     return pool
 
 
-def _marked(pair: PreferencePair, name: str, licence: str | None) -> PreferencePair:
-    licence = pair.licence or licence
-    told = non_commercial([licence]) if licence else "unknown"
-    return pair.model_copy(
-        update={
-            "id": f"{name}:{pair.id}",
-            "licence": licence,
-            "non_commercial": None if told == "unknown" else told == "yes",
-        }
-    )
+def _excluded(mix: Mix, plan: MixPlan) -> Excluded:
+    """Read the benchmarks and sets of pairs that are left out."""
+    groups: set[str] = set()
+    prompts: set[str] = set()
+    for name in mix.exclude:
+        place = _place(name, plan)
+        if (Path(place) / PAIRS).is_file():
+            for pair in read_pairs(place):
+                groups.add(pair.group)
+                prompts.add(prompt_key(pair))
+        else:
+            for item in load(place).items:
+                groups.add(group_of(item))
+                prompts.add(conversation_key(item.prompt))
+    return Excluded(frozenset(groups), frozenset(prompts))
 
 
-def _divide(pool: _Pool) -> None:
-    """Keep what the source's share is divided by.
-
-    Raises:
-        UnknownNameError: When the source has no pair of a name.
-    """
-    if pool.spec.division is None:
-        return
-    axis, shares = pool.spec.division
-    known = {value for pair in pool.pairs if (value := _value(pair, axis))}
-    for name in shares:
-        if not any(_matches(value, name, axis) for value in known):
-            raise UnknownNameError(axis, name, known)
-    _leave_out(
-        [pool],
-        lambda pair: not any(_matches(_value(pair, axis), name, axis) for name in shares),
-        NOT_NAMED,
-    )
-
-
-def _value(pair: PreferencePair, axis: Axis) -> str | None:
-    return {"countries": pair.country, "cultures": pair.culture, "languages": pair.language}[axis]
-
-
-def _matches(value: str | None, name: str, axis: Axis) -> bool:
-    """Tell whether a pair's country, culture or language is the one named."""
-    if value is None:
-        return False
-    one, other = value.casefold(), name.casefold()
-    if axis == "countries":
-        other = country(name)[0].casefold()
-    return one == other or (axis == "languages" and one.startswith(other + "-"))
-
-
-def _leave_out(
-    pools: Iterable[_Pool], problem: Callable[[PreferencePair], str | bool], reason: str
-) -> None:
-    """Leave out pairs that have a problem, which is counted by `reason` or by what it is."""
-    for pool in pools:
-        kept = []
-        for pair in pool.pairs:
-            found = problem(pair)
-            if found:
-                pool.dropped[found if isinstance(found, str) else reason] += 1
-            else:
-                kept.append(pair)
-        pool.pairs = kept
-
-
-@dataclass(frozen=True)
-class _Excluded:
-    """Tells pairs whose prompt or group stands in a benchmark or set that is left out."""
-
-    groups: frozenset[str]
-    prompts: frozenset[str]
-
-    @classmethod
-    def of(cls, names: Iterable[str], plan: MixPlan) -> _Excluded:
-        groups: set[str] = set()
-        prompts: set[str] = set()
-        for name in names:
-            place = _place(name, plan)
-            if (Path(place) / PAIRS).is_file():
-                for pair in read_pairs(place):
-                    groups.add(pair.group)
-                    prompts.add(prompt_key(pair))
-            else:
-                for item in load(place).items:
-                    groups.add(group_of(item))
-                    prompts.add(conversation_key(item.prompt))
-        return cls(frozenset(groups), frozenset(prompts))
-
-    def __call__(self, pair: PreferencePair) -> bool:
-        return pair.group in self.groups or prompt_key(pair) in self.prompts
-
-
-class _Repeats:
-    """Tells pairs that were seen before, whatever their source."""
-
-    def __init__(self) -> None:
-        self.seen: set[tuple[str, ...]] = set()
-
-    def __call__(self, pair: PreferencePair) -> str:
-        who = (conversation_key(pair.prompt), pair.country or "", pair.annotator or "")
-        chosen, rejected = normalise(pair.chosen), normalise(pair.rejected)
-        if (*who, chosen, rejected) in self.seen:
-            return REPEATED
-        if (*who, rejected, chosen) in self.seen:
-            return CONTRADICTED
-        self.seen.add((*who, chosen, rejected))
-        return ""
-
-
-def _part(pools: Sequence[_Pool], mix: Mix) -> tuple[int, dict[str, Part]]:
+def _part(pools: Sequence[Pool], mix: Mix) -> tuple[int, dict[str, Part]]:
     """Join groups that share a prompt, give each a part, and leave out what crosses parts.
 
     Groups of questions are joined. People are not, or those who asked "Hello" would all be one:
@@ -267,7 +184,7 @@ def _part(pools: Sequence[_Pool], mix: Mix) -> tuple[int, dict[str, Part]]:
     Returns:
         How many groups went into another one, and group to part.
     """
-    names = _joined(pair for pool in pools for pair in pool.pairs)
+    names = joined_groups(pair for pool in pools for pair in pool.pairs)
     for pool in pools:
         pool.pairs = [
             pair.model_copy(update={"group": names.get(pair.group, pair.group)})
@@ -276,7 +193,7 @@ def _part(pools: Sequence[_Pool], mix: Mix) -> tuple[int, dict[str, Part]]:
     everything = [pair for pool in pools for pair in pool.pairs]
     parts = assign(everything, test_share=mix.test_share, folds=mix.folds, seed=mix.seed)
     tested = {prompt_key(pair) for pair in everything if parts[pair.group].test}
-    _leave_out(
+    leave_out(
         pools,
         lambda pair: not parts[pair.group].test and prompt_key(pair) in tested,
         BOTH_PARTS,
@@ -284,27 +201,7 @@ def _part(pools: Sequence[_Pool], mix: Mix) -> tuple[int, dict[str, Part]]:
     return sum(name != own for own, name in names.items()), parts
 
 
-def _joined(pairs: Iterable[PreferencePair]) -> dict[str, str]:
-    """Return each question's group to the group that it is joined to: the first by name."""
-    parents: dict[str, str] = {}
-
-    def root(name: str) -> str:
-        while parents[name] != name:
-            parents[name] = parents[parents[name]]
-            name = parents[name]
-        return name
-
-    first: dict[str, str] = {}
-    for pair in pairs:
-        if pair.annotator == pair.group:
-            continue
-        parents.setdefault(pair.group, pair.group)
-        one, other = root(pair.group), root(first.setdefault(prompt_key(pair), pair.group))
-        parents[max(one, other)] = min(one, other)
-    return {name: root(name) for name in parents}
-
-
-def _cells(pools: Iterable[_Pool], mix: Mix) -> list[Cell]:
+def _cells(pools: Iterable[Pool], mix: Mix) -> list[Cell]:
     """Return what is drawn from: a source, or its part of a country, culture or language."""
     total = sum(spec.share for spec in mix.sources.values())
     cells: list[Cell] = []
@@ -317,7 +214,7 @@ def _cells(pools: Iterable[_Pool], mix: Mix) -> list[Cell]:
         axis, shares = division
         whole = sum(shares.values())
         for name, weight in shares.items():
-            own = [pair for pair in pool.pairs if _matches(_value(pair, axis), name, axis)]
+            own = [pair for pair in pool.pairs if matches(value_of(pair, axis), name, axis)]
             cells.append(Cell(pool.name, name, share * weight / whole, own))
     return cells
 
@@ -347,15 +244,15 @@ def _finished(cells: Iterable[Cell], parts: Mapping[str, Part]) -> list[Preferen
     ]
 
 
-def _reasons(pools: Iterable[_Pool]) -> str:
+def _reasons(pools: Iterable[Pool]) -> str:
     return ", ".join(f"{n} x {reason}" for reason, n in _left_out(pools).items())
 
 
-def _left_out(pools: Iterable[_Pool]) -> dict[str, int]:
+def _left_out(pools: Iterable[Pool]) -> dict[str, int]:
     return dict(sum((pool.dropped for pool in pools), Counter[str]()))
 
 
-def _found(plan: MixPlan, pools: Iterable[_Pool]) -> Found:
+def _found(plan: MixPlan, pools: Iterable[Pool]) -> Found:
     """Return the mix as if it were one source, for the card."""
     sha = hashlib.sha256(plan.file.read_bytes())
     dropped: Counter[str] = Counter()
@@ -382,7 +279,7 @@ def _options(mix: Mix, plan: MixPlan) -> dict[str, object]:
 
 
 def _table(
-    pools: Iterable[_Pool], cells: Iterable[Cell], pairs: Sequence[PreferencePair], joined: int
+    pools: Iterable[Pool], cells: Iterable[Cell], pairs: Sequence[PreferencePair], joined: int
 ) -> MixTable:
     licences: dict[str, Counter[str]] = defaultdict(Counter)
     for pair in pairs:

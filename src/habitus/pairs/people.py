@@ -1,4 +1,4 @@
-"""Pairs from people's ratings: PRISM (Kirk et al. 2024) and CARE (Guo et al. 2025)."""
+"""Pairs from people's ratings: PRISM (Kirk et al. 2024), CARE (Guo et al. 2025), HelpSteer3."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal
 
-from habitus.data import care
+from habitus.data import care, helpsteer3
 from habitus.data.countries import country
 from habitus.data.fields import EMPTY, IDENTICAL, REPEATED, rating_of, require, text
 from habitus.data.source import Row, Source, kind_of
 from habitus.errors import InputError
+from habitus.pairs.items import group_of, item_pairs
 from habitus.pairs.splits import normalise
 from habitus.types import Message, PreferencePair, digest
 
@@ -42,6 +43,7 @@ LICENCE = "CC-BY-4.0 AND CC-BY-NC-4.0"
 
 TIED = "pairs of responses with one rating"
 CLOSE = "pairs of responses whose ratings differ by less than the least margin"
+WEAK = "preferences weaker than the least margin"
 UNRATED = "a response has no rating"
 NO_PERSON = "the person is not in the survey"
 NO_COUNTRY = "the person names no country"
@@ -214,6 +216,33 @@ def read_care(source: Source, min_margin: float | None = None) -> Iterator[Prefe
             prompt=question.prompt,
             group=digest(normalise(question.text)),
             **question.facts(),
+        )
+
+
+def read_helpsteer3(source: Source, min_margin: float | None = None) -> Iterator[PreferencePair]:
+    """Pair the two responses of each row; the margin is the strength of the preference, 1 to 3.
+
+    `group` is the conversation that the responses answer. It has a language and no country.
+
+    Args:
+        source: HelpSteer3's preference part.
+        min_margin: Least strength; None for any.
+
+    Raises:
+        InputError: As `helpsteer3.preferences`.
+    """
+    several = len(source.files) > 1
+    for item, strength, place in helpsteer3.preferences(source):
+        if min_margin is not None and strength < min_margin:
+            source.skipped[WEAK] += 1
+            continue
+        yield from item_pairs(
+            item,
+            prefix=f"{source.label(place)}:" if several else "",
+            item_id=group_of(item),
+            group=group_of(item),
+            licence=item.licence,
+            margin=strength,
         )
 
 

@@ -11,7 +11,7 @@ from habitus.data.importing import source_digest
 from habitus.data.source import Source
 from habitus.errors import InputError
 from habitus.pairs.items import from_items, read_generic
-from habitus.pairs.people import PersonCountry, prism_files, read_care, read_prism
+from habitus.pairs.people import PersonCountry, prism_files, read_care, read_helpsteer3, read_prism
 from habitus.pairs.reading import PAIRS, read_pairs
 from habitus.pairs.surveys import read_surveys
 from habitus.types import PreferencePair
@@ -80,6 +80,8 @@ def read_source(
         found = list(read_surveys(read, min_margin))
     elif name == "care":
         found = list(read_care(read, min_margin))
+    elif name == "helpsteer3":
+        found = list(read_helpsteer3(read, min_margin))
     elif name == "generic":
         found = _far_enough(list(read_generic(read)), min_margin, read.skipped)
     elif name == "pairs":
