@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from habitus.data.fields import EMPTY, IDENTICAL, REPEATED
+from habitus.data.helpsteer3 import TIE
 from habitus.data.survey import BROKEN, SAME, TOO_FEW
 from habitus.errors import InputError
-from habitus.pairs.people import CLOSE, NO_COUNTRY, NO_HISTORY, NO_PERSON, TIED, UNRATED
+from habitus.pairs.people import CLOSE, NO_COUNTRY, NO_HISTORY, NO_PERSON, TIED, UNRATED, WEAK
 from habitus.pairs.sources import read_source
 from habitus.pairs.surveys import OTHER_SAMPLE, TOO_CLOSE
 from habitus.pairs.surveys import REPEATED as REPEATED_ROW
@@ -340,3 +341,42 @@ def test_published_survey_answers_give_pairs_for_the_papers_seven_countries():
     assert 1_100 < counts["Mexico"] < 1_200
     assert 200 < counts["New Zealand"] < 215
     assert found.dropped[BROKEN] == 9
+
+
+# HelpSteer3
+
+
+PREFERENCE = {
+    "domain": "general",
+    "language": "french",
+    "context": [{"role": "user", "content": "Bonjour"}],
+    "response1": "Salut",
+    "response2": "Non",
+    "overall_preference": -3,
+}
+
+
+def test_the_strength_of_a_preference_is_its_margin(tmp_path):
+    rows = [
+        PREFERENCE,
+        PREFERENCE | {"response1": "Euh", "overall_preference": 1},
+        PREFERENCE | {"overall_preference": 0},
+    ]
+    found = read_source(write(tmp_path, rows))
+    assert found.format == "helpsteer3"
+    assert shown(found) == [("Salut", "Non", 3), ("Non", "Euh", 1)]
+    assert len({one.group for one in found.pairs}) == 1
+    one = found.pairs[0]
+    assert (one.language, one.country, one.culture) == ("fr", None, None)
+    assert (one.source, one.licence) == ("helpsteer3", "CC-BY-4.0")
+    strong = read_source(write(tmp_path, rows), min_margin=2)
+    assert shown(strong) == [("Salut", "Non", 3)]
+    assert strong.dropped == {WEAK: 1, TIE: 1}
+
+
+def test_helpsteer3s_files_have_ids_of_their_own(tmp_path):
+    folder = tmp_path / "hs"
+    folder.mkdir()
+    write(folder, [PREFERENCE], "train.jsonl")
+    write(folder, [PREFERENCE], "validation.jsonl")
+    assert [one.id for one in read_source(str(folder)).pairs] == ["train:row-1", "validation:row-1"]

@@ -71,6 +71,8 @@ class MixedSource(Frozen):
     """Licence to the number of pairs in the mix."""
     non_commercial: Literal["yes", "no", "unknown"]
     """Whether any of its licences forbids commercial use."""
+    dropped: dict[str, int]
+    """Why rows, responses or pairs of it could not be used, and how many."""
     left_out: dict[str, int]
     """Why pairs of it could not be drawn, and how many."""
 
@@ -103,6 +105,8 @@ class MixTable(Frozen):
     """What the pairs are, by source, culture, country and language; the largest first."""
     joined_groups: int
     """Groups of questions that went into another one because they share a prompt."""
+    moved_pairs: int
+    """Pairs that could be drawn and changed their part by that."""
 
 
 def composition(pairs: Iterable[PreferencePair]) -> tuple[Composition, ...]:
@@ -174,15 +178,21 @@ def _sources(mix: MixTable) -> str:
     lines = [
         "## Sources",
         "",
-        "| source | data | read as | licence | non-commercial | left out |",
-        "|---|---|---|---|---|---|",
+        "| source | data | read as | licence | non-commercial | not used | left out |",
+        "|---|---|---|---|---|---|---|",
     ]
     for one in mix.sources:
-        left = "; ".join(f"{n:,} {reason}" for reason, n in one.left_out.items())
+        left = [
+            "; ".join(f"{n:,} {why}" for why, n in w.items()) for w in (one.dropped, one.left_out)
+        ]
         licences = ", ".join(one.licences)
-        cells = (one.name, one.source, one.format, licences, one.non_commercial, left)
+        cells = (one.name, one.source, one.format, licences, one.non_commercial, *left)
         lines.append(f"| {' | '.join(map(text_cell, cells))} |")
-    lines += ["", f"Groups joined to another one with the same prompt: {mix.joined_groups:,}."]
+    lines += [
+        "",
+        f"Groups joined to another one with the same prompt: {mix.joined_groups:,}; pairs that "
+        f"changed their part by that: {mix.moved_pairs:,}.",
+    ]
     return "\n".join(lines)
 
 

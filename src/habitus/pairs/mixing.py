@@ -91,7 +91,7 @@ def make_mix(plan: MixPlan, say: Callable[[str], None] = lambda _: None) -> Pair
     leave_out(pools, excluded, EXCLUDED)
     leave_out(pools, lambda pair: not fits(pair), TOO_LONG)
     leave_out(pools, Repeats(), "")
-    joined, parts = _part(pools, mix)
+    parts, joined, moved = _part(pools, mix)
     cells = _cells(pools, mix)
     _fill(cells, parts, mix)
     short = [cell for cell in cells if cell.short]
@@ -108,7 +108,7 @@ def make_mix(plan: MixPlan, say: Callable[[str], None] = lambda _: None) -> Pair
         raise InputError(f"{plan.file}: no pair is left ({_reasons(pools)})")
     check_ids(pairs)
     card = make_card(pairs, _options(mix, plan), _found(plan, pools), _left_out(pools), __version__)
-    card = card.model_copy(update={"mix": _table(pools, cells, pairs, joined)})
+    card = card.model_copy(update={"mix": _table(pools, cells, pairs, joined, moved)})
     for note in card.notes:
         say(f"note: {note}")
     write_folder(plan.out, pairs, card)
@@ -175,30 +175,40 @@ def _excluded(mix: Mix, plan: MixPlan) -> Excluded:
     return Excluded(frozenset(groups), frozenset(prompts))
 
 
-def _part(pools: Sequence[Pool], mix: Mix) -> tuple[int, dict[str, Part]]:
+def _part(pools: Sequence[Pool], mix: Mix) -> tuple[dict[str, Part], int, int]:
     """Join groups that share a prompt, give each a part, and leave out what crosses parts.
 
     Groups of questions are joined. People are not, or those who asked "Hello" would all be one:
     training pairs with a prompt of the test part are left out.
 
     Returns:
-        How many groups went into another one, and group to part.
+        Group to part, how many groups went into another one, and how many pairs changed their part
+        by that.
     """
-    names = joined_groups(pair for pool in pools for pair in pool.pairs)
+
+    def parted(pairs: list[PreferencePair]) -> dict[str, Part]:
+        return assign(pairs, test_share=mix.test_share, folds=mix.folds, seed=mix.seed)
+
+    own = [pair for pool in pools for pair in pool.pairs]
+    before = parted(own)
+    names = joined_groups(own)
     for pool in pools:
         pool.pairs = [
             pair.model_copy(update={"group": names.get(pair.group, pair.group)})
             for pair in pool.pairs
         ]
-    everything = [pair for pool in pools for pair in pool.pairs]
-    parts = assign(everything, test_share=mix.test_share, folds=mix.folds, seed=mix.seed)
-    tested = {prompt_key(pair) for pair in everything if parts[pair.group].test}
+    pairs = [pair for pool in pools for pair in pool.pairs]
+    parts = parted(pairs)
+    moved = sum(
+        before[old.group].test != parts[new.group].test for old, new in zip(own, pairs, strict=True)
+    )
+    tested = {prompt_key(pair) for pair in pairs if parts[pair.group].test}
     leave_out(
         pools,
         lambda pair: not parts[pair.group].test and prompt_key(pair) in tested,
         BOTH_PARTS,
     )
-    return sum(name != own for own, name in names.items()), parts
+    return parts, sum(name != group for group, name in names.items()), moved
 
 
 def _cells(pools: Iterable[Pool], mix: Mix) -> list[Cell]:
@@ -279,7 +289,11 @@ def _options(mix: Mix, plan: MixPlan) -> dict[str, object]:
 
 
 def _table(
-    pools: Iterable[Pool], cells: Iterable[Cell], pairs: Sequence[PreferencePair], joined: int
+    pools: Iterable[Pool],
+    cells: Iterable[Cell],
+    pairs: Sequence[PreferencePair],
+    joined: int,
+    moved: int,
 ) -> MixTable:
     licences: dict[str, Counter[str]] = defaultdict(Counter)
     for pair in pairs:
@@ -292,6 +306,7 @@ def _table(
             sha256=pool.found.sha256,
             licences=dict(licences[pool.name]),
             non_commercial=non_commercial(licences[pool.name]),
+            dropped=pool.found.dropped,
             left_out=dict(pool.dropped),
         )
         for pool in pools
@@ -302,4 +317,5 @@ def _table(
         counts=tuple(counts),
         composition=composition(pairs),
         joined_groups=joined,
+        moved_pairs=moved,
     )
