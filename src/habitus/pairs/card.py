@@ -251,10 +251,15 @@ def _leakage(card: PairsCard) -> str:
 
 def _limits(card: PairsCard) -> list[str]:
     """Return the source's limits, and those that the figures show."""
-    formats = [one.format for one in card.mix.sources] if card.mix else [card.format]
-    lines = list(dict.fromkeys(line for name in formats for line in _format_limits(name)))
-    if any(name in ABOUT and ABOUT[name].harmful for name in formats):
-        lines.append("Contains text that offends or harms; keep it out of logs.")
+    lines: list[str] = []
+    if card.mix is None:
+        lines += _format_limits(card.format)
+    else:
+        of: dict[str, list[str]] = defaultdict(list)
+        for one in card.mix.sources:
+            for line in _format_limits(one.format):
+                of[line].append(cell(one.name))
+        lines += [f"{', '.join(names)}: {line}" for line, names in of.items()]
     few = [name for name, n in card.countries.items() if 0 < n.test_groups < FEW_GROUPS]
     if few:
         lines.append(
@@ -272,7 +277,11 @@ def _limits(card: PairsCard) -> list[str]:
 
 def _format_limits(name: str) -> tuple[str, ...]:
     own = {"prism": _PRISM_LIMITS, "globalopinionqa": _SURVEY_LIMITS}.get(name, ())
-    return (*own, *(ABOUT[name].limits if name in ABOUT else ()))
+    about = ABOUT.get(name)
+    if about is None:
+        return own
+    harm = ("Contains text that offends or harms; keep it out of logs.",) if about.harmful else ()
+    return (*own, *about.limits, *harm)
 
 
 def _origin(card: PairsCard) -> str:
