@@ -31,8 +31,8 @@ from habitus.build.references import (
     read_references,
     targets,
 )
-from habitus.build.writers import Writers, describe
-from habitus.clients.engine import Engine
+from habitus.build.writers import Writers
+from habitus.clients.engine import Engine, describe
 from habitus.errors import InputError, RunError
 from habitus.prompts import Prompt
 from habitus.prompts.building import load_build_prompts

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from habitus.build.checks import Checked
 from habitus.build.records import StageLog, StageRecord
 from habitus.clients.budget import TokenBudget
-from habitus.clients.engine import Engine, Reply, Request, Turn, answers
+from habitus.clients.engine import Engine, Reply, Request, Turn, answers, describe
 from habitus.errors import HabitusError
 from habitus.progress import progress
 from habitus.prompts import plain
@@ -35,15 +35,6 @@ class Task:
     """Cleans the text and says what is wrong with it; called in the order of the tasks."""
     reference: str | None = None
     """Id of the reference that is shown."""
-
-
-def describe(engine: Engine) -> dict[str, object]:
-    """Return all of a writer that can change what it writes."""
-    return {
-        "model": engine.model,
-        "revision": engine.revision,
-        "parameters": dict(engine.parameters),
-    }
 
 
 class Writers:

@@ -17,6 +17,7 @@ from habitus.cli.build import build
 from habitus.cli.console import out, say
 from habitus.cli.correlate import correlate
 from habitus.cli.diagnose import diagnose
+from habitus.cli.downstream import downstream
 from habitus.cli.options import COUNT, GroupedCommand, command_line, scorer_options
 from habitus.cli.pairs import pairs
 from habitus.cli.perturb import perturb
@@ -161,6 +162,7 @@ for command in (
     build,
     correlate,
     diagnose,
+    downstream,
     pairs,
     perturb,
     score,

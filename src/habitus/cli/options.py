@@ -5,9 +5,14 @@ from __future__ import annotations
 import functools
 import shlex
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+from habitus.errors import InputError
+
+if TYPE_CHECKING:
+    from habitus.scorers import ScorerOptions
 
 COUNT = click.IntRange(min=1)
 """A whole number that cannot be 0."""
@@ -194,6 +199,66 @@ def scorer_options(command: Function) -> Function:
     for section, options in reversed(SECTIONS.items()):
         decorated = add_options(decorated, section, options)
     found: Function = decorated
+    return found
+
+
+ENGINE_OPTIONS = (
+    *("base_url", "api_key_env", "concurrency", "budget_tokens", "cache", "context", "threads"),
+    *("revision", "dtype", "device", "batch_tokens", "template", "no_system", "trust_remote_code"),
+)
+"""Options of reward models that say how an engine runs any model, by their keyword."""
+
+
+def engine_options(section: str) -> Callable[[Function], Function]:
+    """Give a command the options of an engine, under a heading.
+
+    The command takes them as one keyword argument `options`, a `ScorerOptions`.
+
+    Args:
+        section: The heading.
+    """
+
+    def decorate(command: Function) -> Function:
+        @functools.wraps(command)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            from habitus.cli.console import say
+            from habitus.scorers import ScorerOptions
+
+            given = {name: kwargs.pop(name) for name in ENGINE_OPTIONS}
+            return command(*args, options=ScorerOptions(**given, say=say), **kwargs)
+
+        known = [option for options in SECTIONS.values() for option in options]
+        chosen = [option for option in known if python_name(option[0]) in ENGINE_OPTIONS]
+        found: Function = add_options(wrapper, section, chosen)
+        return found
+
+    return decorate
+
+
+def parse_model(text: str, option: str) -> tuple[str, ScorerOptions]:
+    """Read a reward model with options of its own, as they would follow `habitus evaluate`.
+
+    Args:
+        text: Such as "judge:NAME --engine vllm --mode pairwise".
+        option: What it was given to, for the message.
+
+    Raises:
+        InputError: When an option is unknown or wrong, or there is no model.
+    """
+
+    @click.command(add_help_option=False)
+    @click.argument("model")
+    @scorer_options
+    def read(model: str, options: ScorerOptions) -> tuple[str, ScorerOptions]:
+        return model, options
+
+    try:
+        found: tuple[str, ScorerOptions] = read.main(
+            shlex.split(text), prog_name=option, standalone_mode=False
+        )
+    except (ValueError, click.ClickException) as error:
+        said = error.format_message() if isinstance(error, click.ClickException) else str(error)
+        raise InputError(f"{option} {text!r}: {said}") from error
     return found
 
 

@@ -320,6 +320,7 @@ class EmbeddedModel:
         budget: int,
         fresh: bool,
         temperature: float = 0.0,
+        top_p: float = 1.0,
         seed: int = 0,
     ) -> Generation:
         """Write, greedily or drawn from the distribution at a temperature.
@@ -329,7 +330,9 @@ class EmbeddedModel:
             grammar: llama.cpp's GBNF grammar of what may be written; None is anything.
             budget: Most tokens to write.
             fresh: As in `label_scores`.
-            temperature: 0 is greedy. Nothing else, such as top-k, narrows the distribution.
+            temperature: 0 is greedy. Nothing but `top_p` narrows the distribution.
+            top_p: As in `habitus.clients.engine.Request`; llama.cpp cuts before it applies the
+                temperature.
             seed: Seed of the draw.
 
         Raises:
@@ -343,7 +346,7 @@ class EmbeddedModel:
         if grammar is not None:
             request |= {"grammar": grammar, "repeat_penalty": REPEAT_PENALTY, "repeat_last_n": 64}
         if temperature > 0:
-            request |= {"seed": seed, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "typical_p": 1.0}
+            request |= {"seed": seed, "top_k": 0, "top_p": top_p, "min_p": 0.0, "typical_p": 1.0}
         answer = self._complete(request)
         choice = answer["choices"][0]
         written = int(answer["usage"]["completion_tokens"])

@@ -139,6 +139,7 @@ class EmbeddedEngine:
             budget=request.max_tokens,
             fresh=fresh,
             temperature=request.temperature,
+            top_p=request.top_p,
             seed=request.seed,
         )
         self._written = _Written(request.chat, request.answer, answer.text, tokens)

@@ -60,6 +60,9 @@ class Request:
     """Ask for text of at most so many tokens; 0 with `labels`."""
     temperature: float = 0.0
     """Sampling temperature of text; 0 is greedy."""
+    top_p: float = 1.0
+    """Draw among the likeliest tokens that have this probability together (nucleus sampling,
+    Holtzman et al. 2020); 1 draws among all."""
     seed: int = 0
     """Seed of sampled text."""
     grammar: str | None = None
@@ -121,6 +124,15 @@ class Engine(Protocol):
     def close(self) -> None:
         """Release the model."""
         ...
+
+
+def describe(engine: Engine) -> dict[str, object]:
+    """Return all of a model that can change what it writes."""
+    return {
+        "model": engine.model,
+        "revision": engine.revision,
+        "parameters": dict(engine.parameters),
+    }
 
 
 def answers(engine: Engine, requests: Sequence[Request]) -> list[Reply]:

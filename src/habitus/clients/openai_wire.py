@@ -126,7 +126,9 @@ def make_body(model: str, request: Request, dialect: Dialect) -> dict[str, Any]:
         return body | ({"temperature": 1.0} if dialect.temperature else {})
     body[dialect.limit] = request.max_tokens
     body |= {"grammar": request.grammar} if dialect.grammar and request.grammar else {}
-    body |= {"temperature": request.temperature} if dialect.temperature else {}
+    if dialect.temperature:
+        body["temperature"] = request.temperature
+        body |= {"top_p": request.top_p} if request.top_p < 1 else {}
     return body | ({"seed": request.seed % SEEDS} if dialect.seed else {})
 
 

@@ -16,15 +16,20 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
+LIKELIEST = 1024
+"""Tokens among which the end of a nucleus is looked for first."""
+
 
 @dataclass(frozen=True)
 class Draw:
     """How to pick tokens for one prompt."""
 
     temperature: float
-    """Sampling temperature; 0 is greedy. There is no top-p, top-k or penalty."""
+    """Sampling temperature; 0 is greedy. There is no top-k and no penalty."""
     seed: int
     """Seed of the random numbers, of which each token takes one."""
+    top_p: float = 1.0
+    """Draw among the likeliest tokens that have this probability together, at the temperature."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,9 @@ class _Picker(LogitsProcessor):
         self._heat = torch.tensor(heat, dtype=torch.float32, device=device)[:, None]
         greedy = [draw.temperature <= 0 for draw in draws]
         self._greedy = torch.tensor(greedy, device=device)
+        within = [draw.top_p if draw.top_p < 1 else np.inf for draw in draws]
+        self._cut = any(share < 1 for share in within)
+        self._within = torch.tensor(within, dtype=torch.float32, device=device)[:, None]
         numbers = [np.random.default_rng(draw.seed).random(budget, np.float32) for draw in draws]
         self._numbers = torch.from_numpy(np.stack(numbers)).to(device)
         self._sound = torch.ones((budget, len(draws)), dtype=torch.bool, device=device)
@@ -58,7 +66,10 @@ class _Picker(LogitsProcessor):
         self._sound[step] = ~torch.isnan(scores).any(dim=-1)
         pick = scores.argmax(dim=-1)
         if self._drawn:
-            shares = torch.softmax(scores.float() / self._heat, dim=-1).cumsum(dim=-1)
+            chances = torch.softmax(scores.float() / self._heat, dim=-1)
+            if self._cut:
+                chances = nucleus(chances, self._within)
+            shares = chances.cumsum(dim=-1)
             wanted = self._numbers[:, step, None] * shares[:, -1:]
             drawn = torch.searchsorted(shares, wanted, right=True)[:, 0]
             past_end = drawn >= scores.shape[-1]  # rounding, once in some ten million draws
@@ -69,6 +80,27 @@ class _Picker(LogitsProcessor):
     def sound(self, row: int, tokens: int) -> bool:
         """Say whether the first `tokens` picks of a row came from numbers."""
         return bool(self._sound[:tokens, row].all())
+
+
+def nucleus(chances: torch.Tensor, within: torch.Tensor) -> torch.Tensor:
+    """Set all but the likeliest tokens to 0; what is left has at least the probability `within`.
+
+    Tokens as likely as the last one that is needed stay too, so nothing depends on how a sort
+    orders equals.
+
+    Args:
+        chances: Probabilities, (rows, tokens).
+        within: Probability to keep, (rows, 1).
+    """
+    size = chances.shape[-1]
+    for count in (min(LIKELIEST, size), size):  # the few likeliest nearly always suffice
+        top = torch.topk(chances, count, dim=-1).values
+        before = top.cumsum(dim=-1) - top
+        needed = before < within
+        if count == size or not bool(needed[:, -1].any()):
+            break
+    least = torch.where(needed, top, torch.inf).amin(dim=-1, keepdim=True)
+    return torch.where(chances >= least, chances, 0.0)
 
 
 @torch.inference_mode()

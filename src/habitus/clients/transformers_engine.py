@@ -149,7 +149,7 @@ class TransformersEngine:
             return Reply(status=Status.ERROR, error="the request asks for no labels and no text")
         if len(tokens) + request.max_tokens > self._encoder.context:
             return self._encoder.over(len(tokens) + request.max_tokens, "prompt and answer have")
-        draw = Draw(request.temperature, request.seed)
+        draw = Draw(request.temperature, request.seed, request.top_p)
         opened = "<think>" if self._encoder.opens_thinking and not request.answer else ""
         return _Writing(place, tokens, draw, request.max_tokens, opened)
 

@@ -113,6 +113,14 @@ ABOUT = {
             "Rankings are of quality in general, not of culture.",
         ),
     ),
+    "omgeval": About(
+        "OMGEval",
+        "Liu et al. 2024, arXiv:2402.13524",
+        (
+            "Prompts were written for an English set and translated; a part of each language is "
+            "localised.",
+        ),
+    ),
     "petci": About(
         "PETCI",
         "Tang 2022, arXiv:2202.09509",

@@ -54,6 +54,8 @@ class ConversationScorer(ABC):
     spec: ScorerSpec
     chunk_tokens: int = CHUNK * BUDGET
     """About how many tokens are planned together."""
+    weights: int | None = None
+    """Number of the model's weights, where known; it is no part of the spec."""
 
     @abstractmethod
     def prepare(self, conversations: Sequence[Sequence[Message]]) -> Any:

@@ -104,13 +104,22 @@ def create(model: str, options: ScorerOptions | None = None) -> ConversationScor
     if isinstance(loaded, RemoteScore):
         refused = {"context", "truncate", "template", "no_system", "label", "batch_tokens"}
         refuse_options("remote-score", options, {*ALLOWED} - refused)
-        return RemoteScorer(make_spec("classifier", opened.checkpoint, about), loaded, tokenizer)
+        remote = RemoteScorer(make_spec("classifier", opened.checkpoint, about), loaded, tokenizer)
+        remote.weights = count_weights(loaded.model)
+        return remote
     encoder = make_encoder(opened, options)
     about |= encoder.parameters
     runner = make_runner(opened, loaded.rewards, options.batch_tokens, options.say)
     about |= compiled(options, runner, [loaded.model])
     spec = make_spec("classifier", opened.checkpoint, about)
-    return TextScorer(spec, encoder, runner, options.say)
+    scorer = TextScorer(spec, encoder, runner, options.say)
+    scorer.weights = count_weights(loaded.model)
+    return scorer
+
+
+def count_weights(model: Any) -> int:
+    """Return the number of a model's weights, those of its reward head among them."""
+    return sum(weight.numel() for weight in model.parameters())
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,14 @@ from habitus.clients.encode import ChatEncoder, Length, length_limit
 from habitus.errors import InputError, ModelError
 from habitus.scorers import ScorerOptions
 from habitus.scorers.batching import BatchedScorer
-from habitus.scorers.classifier import SHARED, check_options, compiled, make_spec, model_parameters
+from habitus.scorers.classifier import (
+    SHARED,
+    check_options,
+    compiled,
+    count_weights,
+    make_spec,
+    model_parameters,
+)
 from habitus.scorers.heads import is_causal
 from habitus.scorers.runner import Batch, Runner, to_device
 from habitus.types import Parameter
@@ -185,7 +192,9 @@ def create(model: str, options: ScorerOptions) -> BatchedScorer:
         say=options.say,
     )
     about |= compiled(options, runner, models)
-    return BatchedScorer(make_spec("dpo", policy, about), encoder, runner, options.say)
+    scorer = BatchedScorer(make_spec("dpo", policy, about), encoder, runner, options.say)
+    scorer.weights = count_weights(models[0])
+    return scorer
 
 
 def _load(checkpoint: hf.Checkpoint, placement: hf.Placement, trust: bool) -> Any:
