@@ -217,7 +217,7 @@ def _ask(
             **_outcome(reply),
             prompt_tokens=reply.prompt_tokens,
             completion_tokens=reply.completion_tokens,
-            last=place == len(wanted),
+            last=True if place == len(wanted) else None,
         )
 
 

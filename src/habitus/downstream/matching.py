@@ -6,10 +6,11 @@ first of which a wording matches gives the grade 1 (SEM-B), weighted by its vote
 votes (SEM-W). A wording matches when the response contains it, or when all its words are words of
 the response.
 
-Both are compared in normal form: NFKC, no case, no acute accents and Arabic vowel marks, ASCII
-digits, hyphens as spaces. English words are cut to a stem. The public scorer lemmatises other
-languages with a tool for each; without them, an inflected answer that is no part of the response
-does not match, so grades are a lower bound of the public scorer's there.
+Both are compared in normal form: NFKC, no case, no Arabic vowel marks, ASCII digits, hyphens as
+spaces; words also without acute accents. English words are cut to a stem. The public scorer
+lemmatises other languages with a tool for each; without them, an inflected answer that is no part
+of the response does not match. As in the public scorer, "contains" is of letters, not words: "tea"
+is in "steak".
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from habitus.verdicts.text import normal
 NO_ANSWER, DONT_KNOW = 3, 5
 """People from which on a question without answer, or unknown, does not count."""
 
-_MARKS = re.compile("[\u0301\u0640\u064b-\u0652\u0670]")
+_MARKS = re.compile("[\u0640\u064b-\u0652\u0670]")
 _HYPHENS = re.compile(r"[-‐-―_/]")
 
 
@@ -72,33 +73,34 @@ def make_key(annotations: Sequence[Votes], language: str) -> ShortKey:
 
 def match(response: str, key: ShortKey) -> Match:
     """Grade a response; what a model thought before it answered is not read."""
-    text = flat(split_thinking(response).answer or "")
-    if text:
-        words, stems = frozenset(text.split()), None
-        for answer in key.answers:
-            for wording in answer.wordings:
-                wanted = flat(wording)
-                if not wanted:
-                    continue
-                if wanted in text or _words(wanted) <= words:
-                    return Match(1.0, answer.share, wording)
-                if wanted.isascii():
-                    stems = form(text).words if stems is None else stems
-                    if form(wanted).words <= stems:
-                        return Match(1.0, answer.share, wording)
+    answer = split_thinking(response).answer or ""
+    text, words, stems = flat(answer), frozenset(bare(answer).split()), None
+    for voted in key.answers if text else ():
+        for wording in voted.wordings:
+            wanted = flat(wording)
+            if not wanted:
+                continue
+            if wanted in text or frozenset(bare(wording).split()) <= words:
+                return Match(1.0, voted.share, wording)
+            if wanted.isascii():
+                stems = form(text).words if stems is None else stems
+                if form(wanted).words <= stems:
+                    return Match(1.0, voted.share, wording)
     return Match(0.0, 0.0, None)
-
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
 
 
 @lru_cache(maxsize=1 << 16)
 def flat(text: str) -> str:
     """Return a text in normal form: words of letters, digits and marks, one space between."""
-    plain = unicodedata.normalize("NFD", _HYPHENS.sub(" ", normal(text)).casefold())
+    plain = unicodedata.normalize("NFC", _HYPHENS.sub(" ", normal(text)).casefold())
     kept = (one if _counts(one) else " " for one in _MARKS.sub("", plain))
     return " ".join("".join(kept).split())
+
+
+@lru_cache(maxsize=1 << 16)
+def bare(text: str) -> str:
+    """Return a text in normal form without acute accents."""
+    return unicodedata.normalize("NFD", flat(text)).replace("\u0301", "")
 
 
 def _counts(character: str) -> bool:

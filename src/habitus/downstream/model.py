@@ -137,8 +137,8 @@ class Generation(Frozen):
     """Tokens read."""
     completion_tokens: int = 0
     """Tokens written."""
-    last: bool = False
-    """True for the last line of those that were written together: a resumed run keeps whole
+    last: Literal[True] | None = None
+    """True in the last line of those that were written together: a resumed run keeps whole
     chunks only, so that it draws in the same batches."""
 
 

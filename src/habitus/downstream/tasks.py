@@ -279,7 +279,10 @@ def _task(
     prompts: Sequence[TaskPrompt],
     skipped: Mapping[str, int],
 ) -> Task:
-    reasons = [f"{count:,} questions left out: {reason}" for reason, count in skipped.items()]
+    reasons = [
+        f"over all countries, {count:,} questions left out: {reason}"
+        for reason, count in skipped.items()
+    ]
     if not prompts:
         raise InputError(
             f"{name}: no prompt is left ({'; '.join(reasons) or 'the data are empty'})"

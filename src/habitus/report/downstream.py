@@ -128,6 +128,7 @@ def render_downstream(
         facts=_facts(result),
         measure=parts.measure(result),
         picks=parts.picks_table(result),
+        costs=parts.costs_table(result),
         counts=parts.answers_table(result),
         examples=_examples(result, prompts, answers, picks),
         notes=shown_notes(_notes(result)),

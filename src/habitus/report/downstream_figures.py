@@ -108,11 +108,19 @@ def curves_figure(result: Downstream, country: str | None = None, number: int = 
         f"curves-{number}",
         title,
         cut_table(headers, rows, FILE),
-        lines(drawn, "answers to pick from (n)", "quality", title, log=True, plain_x=True)
+        lines(
+            drawn,
+            "answers to pick from (n)",
+            "quality",
+            title,
+            log=True,
+            names=country is None,
+            plain_x=True,
+        )
         if drawn
         else None,
         caption if country is None else "",
-        640,
+        640 if country is None else 0,
         open=country is None,
     )
 
@@ -129,36 +137,48 @@ def _cell(found: Quality) -> str:
 def picks_table(result: Downstream) -> Table:
     """Return the figures at the largest n, one row for each reward model and reference."""
     headers = (
-        *("Pick", "Quality", "95 % interval", "Over random, points", "95 % interval", "Holm p"),
-        *("Over longest, points", "95 % interval", "Holm p", "Length", "Ties", "Failed"),
-        *("Weights", "Tokens", "Time"),
+        *("Pick", "Quality, 95 % interval", "Over random, points", "Holm p"),
+        *("Over longest, points", "Holm p", "Length", "Ties", "Failed"),
     )
     rows = []
     for one in (*ranked(result), *result.references):
-        cells = [one_line(name_of(one), 160), percent(one.quality.value)]
-        cells.append(bounds(one.quality.low, one.quality.high))
+        cells = (one_line(name_of(one), 160), _cell(one.quality))
         if one.digest is None:
             rows.append((*cells, *["–"] * (len(headers) - len(cells))))
             continue
-        for gain in (one.gain_over_random, one.gain_over_longest):
-            cells += gain_cells(gain)
-        cells += [
-            "–" if one.length_ratio is None else f"{one.length_ratio:.2f}",
-            f"{one.tied:,}",
-            f"{sum(one.failed.values()):,}",
-            "–" if one.parameters is None else f"{one.parameters:,}",
-            "–" if one.tokens is None else f"{one.tokens:,}",
-            duration(one.seconds),
-        ]
-        rows.append(tuple(cells))
+        rows.append(
+            (
+                *cells,
+                *gain_cells(one.gain_over_random),
+                *gain_cells(one.gain_over_longest),
+                "–" if one.length_ratio is None else f"{one.length_ratio:.2f}",
+                f"{one.tied:,}",
+                f"{sum(one.failed.values()):,}",
+            )
+        )
     return cut_table(headers, rows, FILE)
 
 
-def gain_cells(gain: Gain | None) -> list[str]:
-    """Return a gain, its interval and its corrected p-value."""
+def costs_table(result: Downstream) -> Table:
+    """Return what each reward model is and what its scores took."""
+    rows = [
+        (
+            one_line(one.label, 160),
+            one_line(one.name, 200),
+            "–" if one.parameters is None else f"{one.parameters:,}",
+            "–" if one.tokens is None else f"{one.tokens:,}",
+            duration(one.seconds),
+        )
+        for one in result.scorers
+    ]
+    return cut_table(("Reward model", "As given", "Weights", "Tokens", "Time"), rows, FILE)
+
+
+def gain_cells(gain: Gain | None) -> tuple[str, str]:
+    """Return a gain with its interval, and its corrected p-value."""
     if gain is None:
-        return ["–", "–", "–"]
-    return [points(gain.value), point_bounds(gain.low, gain.high), p_value(gain.p_holm)]
+        return "–", "–"
+    return f"{points(gain.value)} ({point_bounds(gain.low, gain.high)})", p_value(gain.p_holm)
 
 
 def countries_figure(result: Downstream) -> Figure:
