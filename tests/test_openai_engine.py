@@ -41,6 +41,12 @@ def test_text_with_its_seed_temperature_and_tokens(connect):
     ]
 
 
+def test_a_nucleus_is_asked_for_only_where_it_leaves_something_out(connect):
+    server, engine = connect(lambda body: chat("Hi", used=(7, 2)))
+    engine.execute([text(temperature=1.0, top_p=0.9), text(temperature=1.0, top_p=1.0)])
+    assert sorted(body.get("top_p", 1) for body in server.asked) == [0.9, 1]
+
+
 def test_replies_are_in_order_and_no_more_than_concurrency_are_under_way(connect):
     server, engine = connect(
         lambda body: Act(

@@ -12,7 +12,7 @@ pytest.importorskip("transformers")
 import transformers  # noqa: E402
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers  # noqa: E402
 
-from habitus.clients import prefix, transformers_engine  # noqa: E402
+from habitus.clients import prefix, sampling, transformers_engine  # noqa: E402
 from habitus.clients.engine import Request, Turn  # noqa: E402
 from habitus.clients.prefix import Batch, plan  # noqa: E402
 from habitus.clients.prompt_encoder import MARK, PromptEncoder, common_length  # noqa: E402
@@ -443,6 +443,25 @@ def test_sampled_tokens_follow_the_distribution(llama):
     slack = 5 * (600 * shares * (1 - shares)).sqrt() + 1
     assert ((counts - 600 * shares).abs() < slack).all()
     assert (counts > 0).sum() > 20
+
+
+def test_a_nucleus_is_the_likeliest_tokens_that_reach_the_share(monkeypatch):
+    chances = torch.tensor([[0.1, 0.4, 0.2, 0.3], [0.25, 0.25, 0.25, 0.25], [0.1, 0.4, 0.2, 0.3]])
+    within = torch.tensor([[0.65], [0.3], [torch.inf]])
+    expected = torch.tensor([[0, 0.4, 0, 0.3], [0.25] * 4, [0.1, 0.4, 0.2, 0.3]])
+    assert torch.equal(sampling.nucleus(chances, within), expected)  # equals stay together
+    monkeypatch.setattr(sampling, "LIKELIEST", 1)
+    assert torch.equal(sampling.nucleus(chances, within), expected)
+
+
+def test_a_request_draws_within_its_nucleus(llama):
+    greedy = llama.execute([tell("Who?")])[0].text
+    narrow = [tell("Who?", temperature=1.0, seed=seed, top_p=1e-6) for seed in range(3)]
+    wide = [tell("Who?", temperature=1.0, seed=seed) for seed in range(3)]
+    found = [reply.text for reply in llama.execute([*narrow, *wide])]
+    assert found[:3] == [greedy] * 3  # one token is enough
+    assert found[3:] == [reply.text for reply in llama.execute(wide)]
+    assert len(set(found)) == 4
 
 
 def test_text_ends_at_the_end_of_turn(llama, monkeypatch):

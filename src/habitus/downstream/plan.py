@@ -8,12 +8,14 @@ from typing import Any
 
 from habitus.downstream.model import Sampling
 from habitus.errors import InputError
-from habitus.scorers import ScorerOptions, engines
+from habitus.scorers import ScorerOptions, check_kind, engines
 
 PUBLISHED = "published"
 """The policy that stands for a data set's published answers."""
 
-NO_CHANGE = frozenset(["say", "engine", "concurrency", "budget_tokens", "cache", "threads"])
+NO_CHANGE = frozenset(
+    ["say", "engine", "base_url", "api_key_env", "concurrency", "budget_tokens", "cache", "threads"]
+)
 """Options of the policy that change no answer."""
 
 
@@ -94,6 +96,13 @@ class BestOfNPlan:
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise InputError(f"--scorer {twice[0]} is given twice; give it once")
+        for choice in (*self.scorers, *filter(None, [self.grader])):
+            check_kind(choice.name)
+        if self.grader and self.grader.name in [choice.name for choice in self.scorers]:
+            raise InputError(
+                f"--grader {self.grader.name} is a reward model under test: it would grade its own "
+                "picks; name another judge"
+            )
 
     def asked_policy(self) -> dict[str, Any]:
         """Return the policy as it was asked for: what must be equal for a run to go on."""

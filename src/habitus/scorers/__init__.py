@@ -126,12 +126,21 @@ def resolve(name: str, options: ScorerOptions | None = None) -> Scorer:
         UnknownNameError: When the kind or the model is not known.
         HabitusError: When the model cannot be loaded.
     """
+    check_kind(name)
     kind, _, model = name.partition(":")
-    if kind not in KINDS.targets():
-        known = [entry.name for entry in list_models()]
-        raise UnknownNameError("reward model", name, known)
     scorer: Scorer = KINDS.get(kind)(model, options or ScorerOptions())
     return scorer
+
+
+def check_kind(name: str) -> None:
+    """Refuse a name whose kind is not known, without loading anything.
+
+    Raises:
+        UnknownNameError: Suggesting near names.
+    """
+    if name.partition(":")[0] not in KINDS.targets():
+        known = [entry.name for entry in list_models()]
+        raise UnknownNameError("reward model", name, known)
 
 
 def list_models() -> list[ModelEntry]:
