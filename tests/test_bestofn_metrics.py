@@ -11,7 +11,7 @@ from habitus.metrics.bestofn import (
     RANDOM,
     SHORTEST,
     best_of_n,
-    expected_quality,
+    expected_qualities,
     sizes,
 )
 
@@ -35,11 +35,11 @@ def test_sizes(n, expected):
         ([7], [0.5], 2, 0.5),
     ],
 )
-def test_expected_quality(scores, grades, n, expected):
-    assert expected_quality(scores, grades, n) == pytest.approx(expected)
+def test_expected_qualities(scores, grades, n, expected):
+    assert expected_qualities(scores, grades, [n]) == pytest.approx([expected])
 
 
-def test_expected_quality_is_the_mean_over_all_sets():
+def test_expected_qualities_are_the_mean_over_all_sets():
     scores, grades = [3.0, 1.0, 3.0, 2.0, 0.5, 3.0], [0.0, 1.0, 0.5, 0.25, 1.0, 1.0]
     for n in range(1, 7):
         picks = []
@@ -47,7 +47,7 @@ def test_expected_quality_is_the_mean_over_all_sets():
             best = max(scores[at] for at in chosen)
             top = [grades[at] for at in chosen if scores[at] == best]
             picks.append(sum(top) / len(top))
-        assert expected_quality(scores, grades, n) == pytest.approx(sum(picks) / len(picks))
+        assert expected_qualities(scores, grades, [n]) == pytest.approx([sum(picks) / len(picks)])
 
 
 def prompts(countries, grades, lengths=(1.0, 2.0, 3.0, 4.0)):

@@ -388,7 +388,7 @@ def test_the_page_escapes_what_models_write(plan, world):
 
 
 def test_a_folder_without_a_run(tmp_path):
-    with pytest.raises(InputError, match="holds no downstream.json"):
+    with pytest.raises(InputError, match=r"holds no downstream\.json"):
         write_downstream(tmp_path)
 
 

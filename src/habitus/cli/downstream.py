@@ -115,10 +115,9 @@ def downstream() -> None:
 @click.option(
     "--max-new-tokens",
     type=COUNT,
-    default=64,
-    show_default=True,
     metavar="N",
-    help="Most tokens of an answer, thinking included.",
+    help="Most tokens of an answer, thinking included.  [default: 64 for blend-short, 256 for "
+    "multiple choice, 512 for omgeval]",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of everything drawn.")
 @click.option(
@@ -147,7 +146,7 @@ def bestofn(
     part: str,
     temperature: float,
     top_p: float,
-    max_new_tokens: int,
+    max_new_tokens: int | None,
     seed: int,
     generations: Path | None,
     resume: bool,
@@ -165,12 +164,14 @@ def bestofn(
     from habitus.downstream.model import PAGE, Sampling
     from habitus.downstream.plan import BestOfNPlan, ScorerChoice
     from habitus.downstream.run import best_of_n
+    from habitus.downstream.tasks import DEFAULT_TOKENS, MAX_NEW_TOKENS
     from habitus.report.downstream import print_downstream, write_downstream
 
     def choice(text: str, option: str) -> ScorerChoice:
         name, own = parse_model(text, option)
         return ScorerChoice(name, own, " ".join(text.split()))
 
+    longest = max_new_tokens or MAX_NEW_TOKENS.get(task, DEFAULT_TOKENS)
     plan = BestOfNPlan(
         task=task,
         data=data,
@@ -186,7 +187,7 @@ def bestofn(
         limit=limit,
         language=language,
         part=part,
-        sampling=Sampling(temperature=temperature, top_p=top_p, max_new_tokens=max_new_tokens),
+        sampling=Sampling(temperature=temperature, top_p=top_p, max_new_tokens=longest),
         generations=generations,
         resume=resume,
         retry_failed=retry_failed,

@@ -350,6 +350,7 @@ class _Run:
             scored.append(
                 Scored(entry, tuple(score_lines(sets, entry.spec, judged)), tuple(judged))
             )
+        self._say("computing the figures")
         found = figures_of(sets, scored, self._plan.seed)
         _write_lines(self._out / files.SCORES, (line for one in scored for line in one.lines))
         _write_lines(self._out / files.PICKS, found.picks)

@@ -50,6 +50,11 @@ TASKS = Registry(
 )
 """Name to a function of `TaskOptions` that returns a `Task`."""
 
+MAX_NEW_TOKENS = {"blend-short": 64, "blend-choice": 256, "include": 256, "omgeval": 512}
+"""Most tokens of an answer, unless the user says otherwise; `DEFAULT_TOKENS` for other tasks."""
+
+DEFAULT_TOKENS = 256
+
 SHORT_LANGUAGES = ("ar", "el", "en", "es", "fa", "id", "ko", "zh-Hans")
 """Languages that the instruction of short answers is written in; others get it in English."""
 

@@ -8,15 +8,23 @@ N, with no draws. Equal scores share the pick.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import polars as pl
 
 from habitus.metrics.bootstrap import RESAMPLES
 from habitus.metrics.compare import with_holm
-from habitus.metrics.preferences_board import Board, make_board, paired_by_country
+from habitus.metrics.preferences_board import (
+    Board,
+    make_board,
+    paired_average,
+    paired_by_country,
+)
+from habitus.metrics.statistics import holm
 from habitus.types import Comparison, Metric
 
 RANDOM, ORACLE, LONGEST, SHORTEST = "random", "oracle", "longest", "shortest"
@@ -31,27 +39,38 @@ def sizes(n: int) -> tuple[int, ...]:
     return (*powers, n)
 
 
-def expected_quality(scores: Sequence[float], grades: Sequence[float], n: int) -> float:
+def expected_qualities(
+    scores: Sequence[float], grades: Sequence[float], ns: Sequence[int]
+) -> list[float]:
     """Return the expected grade of the highest-scored of n answers drawn without replacement.
 
     Args:
         scores: A score for each answer, at least one.
         grades: A grade for each answer.
-        n: How many are drawn; all of them when there are fewer.
+        ns: How many are drawn, one result for each; all of them when there are fewer.
     """
-    whole = len(scores)
-    n = min(n, whole)
     groups: dict[float, list[float]] = {}
     for score, grade in zip(scores, grades, strict=True):
         groups.setdefault(score, []).append(grade)
-    below, parts = 0, []
-    for score in sorted(groups):
-        group = groups[score]
-        upto = below + len(group)
-        chance = (math.comb(upto, n) - math.comb(below, n)) / math.comb(whole, n)
-        parts.append(chance * math.fsum(group) / len(group))
-        below = upto
-    return min(1.0, max(0.0, math.fsum(parts)))
+    ordered = [groups[score] for score in sorted(groups)]
+    means = [math.fsum(group) / len(group) for group in ordered]
+    group_sizes = tuple(map(len, ordered))
+    found = []
+    for n in ns:
+        chances = _chances(group_sizes, min(n, len(scores)))
+        parts = (chance * mean for chance, mean in zip(chances, means, strict=True))
+        found.append(min(1.0, max(0.0, math.fsum(parts))))
+    return found
+
+
+@lru_cache(maxsize=1 << 14)
+def _chances(group_sizes: tuple[int, ...], n: int) -> tuple[float, ...]:
+    """Return the probability that the best of n is in each group of equals, the lowest first."""
+    whole = math.comb(sum(group_sizes), n)
+    upto = list(itertools.accumulate(group_sizes, initial=0))
+    return tuple(
+        (math.comb(high, n) - math.comb(low, n)) / whole for low, high in itertools.pairwise(upto)
+    )
 
 
 def column(name: str, n: int) -> str:
@@ -94,7 +113,7 @@ class PickerFigures:
     over_random_by: dict[str, Comparison] | None = None
     """`over_random` in each country."""
     falls: tuple[Fall, ...] = ()
-    """The largest n against each smaller one."""
+    """The largest n against each smaller one at which quality is higher."""
 
 
 @dataclass(frozen=True)
@@ -143,14 +162,12 @@ def best_of_n(
         **scores,
     }
     table = prompts.select("country", "group").with_columns(
-        pl.Series(column(name, n), _qualities(found, grades, n), dtype=pl.Float64)
-        for name, found in every.items()
-        for n in ns
+        series for name, found in every.items() for series in _columns(name, found, grades, ns)
     )
     names = [column(name, n) for name in every for n in ns]
     board = make_board(table, names, seed, "best-of-n", resamples)
     tests = {name: _gains(table, board, name, ns[-1], seed, resamples) for name in scores}
-    gains = with_holm([whole for name in scores for _, whole in tests[name]])
+    gains = with_holm([one for name in scores for one in tests[name][1:]])
     falls = _falls(table, board, list(scores), ns, seed, resamples)
     pickers = []
     for at, name in enumerate(scores):
@@ -162,7 +179,7 @@ def best_of_n(
                 countries=figures.countries,
                 over_random=gains[2 * at],
                 over_longest=gains[2 * at + 1],
-                over_random_by=tests[name][0][0],
+                over_random_by=tests[name][0],
                 falls=falls[name],
             )
         )
@@ -170,12 +187,20 @@ def best_of_n(
     return BestOfN(ns, board.countries, references, tuple(pickers))
 
 
-def _qualities(
-    scores: Sequence[Sequence[float] | None], grades: Sequence[Sequence[float]], n: int
-) -> list[float | None]:
-    return [
-        None if one is None else expected_quality(one, graded, n)
+def _columns(
+    name: str,
+    scores: Sequence[Sequence[float] | None],
+    grades: Sequence[Sequence[float]],
+    ns: Sequence[int],
+) -> list[pl.Series]:
+    """Return a picker's quality on each prompt, one column for each n."""
+    rows = [
+        [None] * len(ns) if one is None else expected_qualities(one, graded, ns)
         for one, graded in zip(scores, grades, strict=True)
+    ]
+    return [
+        pl.Series(column(name, n), [row[at] for row in rows], dtype=pl.Float64)
+        for at, n in enumerate(ns)
     ]
 
 
@@ -195,14 +220,12 @@ def _figures(name: str, table: pl.DataFrame, board: Board, ns: Sequence[int]) ->
 
 def _gains(
     table: pl.DataFrame, board: Board, name: str, n: int, seed: int, resamples: int
-) -> list[tuple[dict[str, Comparison], Comparison]]:
-    """Compare a reward model with the random and the longest answer at n."""
-    return [
-        paired_by_country(
-            table, column(name, n), column(other, n), board.countries, seed, resamples
-        )
-        for other in (RANDOM, LONGEST)
-    ]
+) -> tuple[dict[str, Comparison], Comparison, Comparison]:
+    """Compare a reward model at n with the random answer, by country too, and the longest."""
+    own, countries = column(name, n), board.countries
+    single, random = paired_by_country(table, own, column(RANDOM, n), countries, seed, resamples)
+    longest = paired_average(table, own, column(LONGEST, n), countries, seed, resamples)
+    return single, random, longest
 
 
 def _falls(
@@ -213,14 +236,26 @@ def _falls(
     seed: int,
     resamples: int,
 ) -> dict[str, tuple[Fall, ...]]:
-    """Compare the largest n with each smaller one, for each reward model."""
-    smaller = ns[:-1]
-    rows = [
-        paired_by_country(
-            table, column(name, ns[-1]), column(name, n), board.countries, seed, resamples
-        )[1]
-        for name in names
-        for n in smaller
-    ]
-    corrected = iter(with_holm(rows))
-    return {name: tuple(Fall(n, next(corrected)) for n in smaller) for name in names}
+    """Test each reward model's largest n against each smaller one at which quality is higher.
+
+    What has not fallen is not tested; it counts in Holm's correction as a p-value of 1.
+    """
+    rows, places = [], []
+    for name in names:
+        for n in ns[:-1]:
+            last, before = (board.macro.get(column(name, each)) for each in (ns[-1], n))
+            fell = (
+                last is not None
+                and before is not None
+                and (last.value or 0.0) < (before.value or 0.0)
+            )
+            if fell:
+                pair = (column(name, ns[-1]), column(name, n))
+                rows.append(paired_average(table, *pair, board.countries, seed, resamples))
+                places.append((name, n))
+    tests = len(names) * (len(ns) - 1)
+    corrected = holm([*(row.p for row in rows), *[1.0] * (tests - len(rows))])
+    falls: dict[str, list[Fall]] = {name: [] for name in names}
+    for (name, n), row, p in zip(places, rows, corrected, strict=False):
+        falls[name].append(Fall(n, row.model_copy(update={"p_holm": p})))
+    return {name: tuple(found) for name, found in falls.items()}

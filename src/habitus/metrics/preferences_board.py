@@ -175,7 +175,6 @@ def paired_by_country(
         pair; before Holm's correction.
     """
     single: dict[str, Comparison] = {}
-    parts = []
     for country in countries:
         own = table.filter(pl.col("country") == country)
         both = own.drop_nulls([a, b])
@@ -183,17 +182,33 @@ def paired_by_country(
         cluster = codes(both["group"])
         missing = own.height - both.height
         single[country] = _paired(a, b, difference, cluster, missing, seed, resamples)
+    wanted = countries if average else ()
+    return single, paired_average(table, a, b, wanted, seed, resamples)
+
+
+def paired_average(
+    table: pl.DataFrame,
+    a: str,
+    b: str,
+    countries: Sequence[str],
+    seed: int,
+    resamples: int = RESAMPLES,
+) -> Comparison:
+    """Compare two columns in the macro average alone (see `paired_by_country`)."""
+    parts = []
+    excluded = 0
+    for country in countries:
+        own = table.filter(pl.col("country") == country)
+        both = own.drop_nulls([a, b])
+        excluded += own.height - both.height
         parts.append(both.select("country", "group", difference=pl.col(a) - pl.col(b)))
-    whole = pl.concat(parts) if parts else pl.DataFrame()
-    excluded = sum(each.n_excluded for each in single.values())
-    if not average or not parts or any(each.n == 0 for each in single.values()):
-        nothing = paired(a, b, np.zeros(0), np.zeros(0, dtype=np.int64), excluded, seed)
-        return single, nothing
+    if not parts or any(part.height == 0 for part in parts):
+        return paired(a, b, np.zeros(0), np.zeros(0, dtype=np.int64), excluded, seed)
     weight = pl.len() / (len(countries) * pl.len().over("country"))
-    weighted = whole.with_columns(weighted=pl.col("difference") * weight)
+    weighted = pl.concat(parts).with_columns(weighted=pl.col("difference") * weight)
     difference = weighted["weighted"].to_numpy()
     cluster = codes(weighted["group"])
-    return single, _paired(a, b, difference, cluster, excluded, seed, resamples)
+    return _paired(a, b, difference, cluster, excluded, seed, resamples)
 
 
 def _paired(
