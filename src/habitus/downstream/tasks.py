@@ -204,8 +204,7 @@ def blend_short(options: TaskOptions) -> Task:
 
 
 def _short_prompt(tag: str) -> Prompt:
-    name = {"zh": "zh-Hans"}.get(tag, tag)
-    return _prompt(f"short.{name}" if name in SHORT_LANGUAGES else "short")
+    return _prompt(f"short.{tag}" if tag in SHORT_LANGUAGES else "short")
 
 
 def _language_name(tag: str) -> str:
