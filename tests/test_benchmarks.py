@@ -223,4 +223,5 @@ def test_equal_lengths_share_the_credit():
 
 
 def test_what_is_known_is_of_known_formats():
-    assert set(ABOUT) <= set(IMPORTERS)
+    # OMGEval's published answers are ranked by nobody: only `downstream` reads them.
+    assert set(ABOUT) - {"omgeval"} <= set(IMPORTERS)
