@@ -11,6 +11,7 @@ import itertools
 import json
 import os
 import platform
+import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -57,6 +58,26 @@ def write_atomic(path: Path, chunks: Iterable[bytes]) -> None:
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
+
+
+@contextmanager
+def whole_folder(path: Path) -> Iterator[Path]:
+    """Give a folder to write to that becomes `path` at the end: whole, or not at all.
+
+    What is at `path` already is replaced. Processes that may want the same folder need a lock.
+
+    Raises:
+        RunError: When the folder cannot be written.
+    """
+    partial = path.with_name(f".{path.name}.partial")
+    with os_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
+        partial.mkdir()
+    yield partial
+    with os_errors(path):
+        shutil.rmtree(path, ignore_errors=True)
+        partial.replace(path)
 
 
 @contextmanager
@@ -173,7 +194,7 @@ def refuse_changes(old: Mapping[str, Any], new: Mapping[str, Any], path: Path) -
     Raises:
         RunError: Naming each key that differs, with both values.
     """
-    before, after = _flat(old), _flat(new)
+    before, after = flat(old), flat(new)
     differing = [
         f"{key} was {before.get(key)!r} and is now {after.get(key)!r}"
         for key in sorted(before.keys() | after.keys())
@@ -191,14 +212,15 @@ def _identity(info: RunInfo) -> dict[str, Any]:
     return {key: whole[key] for key in ("config", "scorer", "seed", "n_items")}
 
 
-def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return a configuration as one level of names: {"a": {"b": 1}} is {"a.b": 1}."""
+    found: dict[str, Any] = {}
     for key, inner in value.items():
         if isinstance(inner, Mapping):
-            flat |= _flat(inner, f"{prefix}{key}.")
+            found |= flat(inner, f"{prefix}{key}.")
         else:
-            flat[f"{prefix}{key}"] = inner
-    return flat
+            found[f"{prefix}{key}"] = inner
+    return found
 
 
 def append_whole(file: FileIO, path: Path, end: int, data: bytes, kept: str) -> None:

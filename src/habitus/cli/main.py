@@ -18,6 +18,8 @@ from habitus.cli.console import out, say
 from habitus.cli.correlate import correlate
 from habitus.cli.diagnose import diagnose
 from habitus.cli.downstream import downstream
+from habitus.cli.export import export
+from habitus.cli.locals_report import locals_report
 from habitus.cli.options import COUNT, GroupedCommand, command_line, scorer_options
 from habitus.cli.pairs import pairs
 from habitus.cli.perturb import perturb
@@ -163,6 +165,8 @@ for command in (
     correlate,
     diagnose,
     downstream,
+    export,
+    locals_report,
     pairs,
     perturb,
     score,

@@ -86,10 +86,10 @@ def _options(command: Any) -> Any:
 @click.option("--out", type=FILE, required=True, metavar="FOLDER", help="Where the run goes.")
 @click.option(
     "--stage",
-    type=click.Choice(["warmup", "rl", "both", "verdict"]),
+    type=click.Choice(["warmup", "rl", "both", "verdict", "base"]),
     default="both",
     show_default=True,
-    help="Supervised warm-up, reinforcement, or both; verdict learns verdicts only.",
+    help="Supervised warm-up, reinforcement, or both; verdict learns verdicts only, base nothing.",
 )
 @click.option(
     "--evaluate-pairs",
@@ -134,8 +134,11 @@ def train_locals(**given: Any) -> None:
         load=replace(plan.load, say=say),
     )
     record = run.train_locals(plan, say)
-    if record["done"]:
+    if not record["done"]:
+        return
+    if plan.stage != "base":
         say(f"the judge: judge:{plan.out / MODEL} --engine transformers --mode pairwise --criteria")
+    say(f"curves and figures: habitus locals-report {plan.out}")
 
 
 def _plan(given: dict[str, Any]) -> LocalsPlan:

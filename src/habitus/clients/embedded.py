@@ -90,6 +90,7 @@ class EmbeddedModel:
         context: int | None = None,
         threads: int | None = None,
         template: str | None = None,
+        adapter: Path | None = None,
     ) -> None:
         """Load the model.
 
@@ -99,9 +100,10 @@ class EmbeddedModel:
             threads: CPU threads; default: the cores this process may use.
             template: A chat template, or the name of one that llama.cpp knows, in place of the
                 file's own.
+            adapter: A GGUF file of a LoRA adapter to lay over the model.
 
         Raises:
-            ModelError: When llama.cpp cannot load the file.
+            ModelError: When llama.cpp cannot load the file, or the adapter is of another model.
         """
         import xllamacpp
 
@@ -117,10 +119,13 @@ class EmbeddedModel:
         params.chat_template = template or ""
         self._key = secrets.token_hex(16)
         params.api_keys = [self._key]
+        if adapter is not None:
+            params.lora_adapters = [xllamacpp.CommonAdapterLoraInfo(str(adapter), 1.0)]
         try:
             self._server = xllamacpp.Server(params)
         except RuntimeError as error:
-            what = f"{path} with this chat template" if template else path
+            what = str(path) if adapter is None else f"{path} with the adapter {adapter}"
+            what += " with this chat template" if template else ""
             raise ModelError(f"llama.cpp cannot load {what}: {error}") from error
         address = urlsplit(self._server.listening_address)
         self._connection = http.client.HTTPConnection(address.hostname or "127.0.0.1", address.port)

@@ -184,7 +184,8 @@ def create(model: str, options: EmbeddedOptions) -> EmbeddedEngine:
     """Load a model.
 
     Args:
-        model: A known name, the path of a GGUF file, or nothing for the default.
+        model: A known name, the path of a GGUF file, or nothing for the default; then +PATH.gguf
+            for a LoRA adapter over it.
         options: `context`, `threads`, `template` and `no_system` apply.
 
     Raises:
@@ -192,7 +193,7 @@ def create(model: str, options: EmbeddedOptions) -> EmbeddedEngine:
         InputError: When an option is wrong.
         ModelError: When the weights cannot be had or loaded, or have no chat template.
     """
-    name = model or weights.DEFAULT
+    name, adapter = weights.split_adapter(model or weights.DEFAULT)
     if options.no_system not in (None, "merge", "error"):
         raise InputError(f"--no-system {options.no_system}: not one of merge, error")
     if options.context is not None and options.context < LEAST_CONTEXT:
@@ -201,6 +202,7 @@ def create(model: str, options: EmbeddedOptions) -> EmbeddedEngine:
         )
     given = None if options.template is None else _read(options.template)
     path, revision = weights.locate(name, options.say)
+    laid = None if adapter is None else weights.locate_adapter(adapter)
     own = gguf.chat_template(path)
     source = given or own
     replaces = given or (own if own and "strftime_now" in own else None)
@@ -209,6 +211,7 @@ def create(model: str, options: EmbeddedOptions) -> EmbeddedEngine:
         context=options.context,
         threads=options.threads,
         template=dates.pinned(replaces) if replaces else None,
+        adapter=None if laid is None else laid[0],
     )
     if source is None:
         loaded.close()
@@ -225,11 +228,17 @@ def create(model: str, options: EmbeddedOptions) -> EmbeddedEngine:
         "template_from": "model" if given is None else CHATML if given == CHATML else "file",
         "system_role": "own" if loaded.system_role else no_system,
     }
+    if gguf.dated(source):
+        parameters["date"] = dates.TODAY.isoformat()
+    short = name if name in weights.KNOWN else Path(name).name
+    if laid is not None:
+        parameters["adapter"] = f"sha256:{laid[1]}"
+        short = f"{short}+{laid[0].name}"
     return EmbeddedEngine(
         loaded,
-        name=name if name in weights.KNOWN else Path(name).name,
+        name=short,
         revision=f"sha256:{revision}",
-        parameters=parameters | ({"date": dates.TODAY.isoformat()} if gguf.dated(source) else {}),
+        parameters=parameters,
         no_system=no_system,
     )
 

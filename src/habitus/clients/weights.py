@@ -107,8 +107,37 @@ def locate(name: str, say: Callable[[str], None] = lambda line: None) -> tuple[P
     path = Path(name)
     if path.suffix != ".gguf" and os.sep not in name and not path.exists():
         raise UnknownNameError("embedded model", name, [*KNOWN, "PATH.gguf"])
+    return path, _gguf_digest(path, "model")
+
+
+def split_adapter(name: str) -> tuple[str, str | None]:
+    """Return MODEL and ADAPTER of the name MODEL+ADAPTER; file names may hold a + themselves."""
+    if "+" not in name or name in KNOWN or Path(name).is_file():
+        return name, None
+    places = [place for place, letter in enumerate(name) if letter == "+"]
+    known = (place for place in places if name[:place] in KNOWN or Path(name[:place]).is_file())
+    place = next(known, places[0])
+    return name[:place], name[place + 1 :]
+
+
+def locate_adapter(name: str) -> tuple[Path, str]:
+    """Return the path and the sha256 of a LoRA adapter's GGUF file.
+
+    Raises:
+        InputError: When there is no such file.
+        ModelError: When it is no GGUF.
+    """
+    path = Path(name)
+    if path.is_dir():
+        raise InputError(
+            f"{path} is a folder; make it a GGUF file: habitus export {path} --out FILE.gguf"
+        )
+    return path, _gguf_digest(path, "adapter")
+
+
+def _gguf_digest(path: Path, what: str) -> str:
     if not path.is_file():
-        raise InputError(f"no such model file: {path}")
+        raise InputError(f"no such {what} file: {path}")
     try:
         with path.open("rb") as data:
             magic = data.read(4)
@@ -116,7 +145,7 @@ def locate(name: str, say: Callable[[str], None] = lambda line: None) -> tuple[P
         raise InputError(f"cannot read {path}: {error.strerror}") from error
     if magic != b"GGUF":
         raise ModelError(f"{path} is no GGUF file: it begins with {magic!r}")
-    return path, sha256_of(path)
+    return sha256_of(path)
 
 
 def _fetch(weights: Weights, say: Callable[[str], None]) -> Path:

@@ -14,18 +14,13 @@ from habitus.errors import InputError
 Schema = dict[str, pl.DataType | type[pl.DataType]]
 """Columns and their types."""
 
-TRAINING = "habitus train scpo"
-"""The command whose files are read by default."""
 
-_REMEDY = "delete the unit's folder and resume"
-
-
-def read_object(path: Path, made_by: str = TRAINING) -> dict[str, Any]:
+def read_object(path: Path, made_by: str = "habitus train scpo") -> dict[str, Any]:
     """Read a JSON object.
 
     Args:
         path: The file.
-        made_by: The command that writes it, for errors.
+        made_by: The command that writes such files, for the message.
 
     Raises:
         InputError: When the file is missing or holds something else.
@@ -44,7 +39,11 @@ def read_object(path: Path, made_by: str = TRAINING) -> dict[str, Any]:
 
 
 def read_lines(
-    path: Path, schema: Schema, required: Iterable[str], remedy: str = _REMEDY
+    path: Path,
+    schema: Schema,
+    required: Iterable[str],
+    remedy: str = "delete the unit's folder and resume",
+    torn: bool = False,
 ) -> pl.DataFrame:
     """Read JSON lines into a table with exactly the columns of `schema`.
 
@@ -52,7 +51,8 @@ def read_lines(
         path: The file.
         schema: Columns; other keys are left out.
         required: Columns that may not be null.
-        remedy: What to do about a broken line, for errors.
+        remedy: What to do about a broken line, for the message.
+        torn: Leave out a last line without its end: the file may be written to right now.
 
     Raises:
         InputError: Naming file and line, when the file is missing, or a line is broken.
@@ -61,6 +61,8 @@ def read_lines(
         data = path.read_bytes()
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
+    if torn:
+        data = data[: data.rfind(b"\n") + 1]
     if not data.strip():
         return pl.DataFrame(schema=schema)
     try:
@@ -71,7 +73,7 @@ def read_lines(
         missing = table[column].is_null().arg_true()
         if len(missing):
             number = _line_of(data, int(missing[0]))
-            raise InputError(f"{path}, line {number}: no {column!r}; {remedy}")
+            raise InputError(f"{path}, line {number}: no {column!r}; run the training again")
     finite = [
         pl.when(pl.col(name).is_finite()).then(name).alias(name)
         for name, kind in schema.items()

@@ -95,8 +95,13 @@ def item_views(
 
 def is_sensitive(item: Item) -> bool:
     """True when an item's domain or source says that its text may offend or do harm."""
-    names = f"{item.domain or ''} {item.source or ''}".casefold()
-    return any(word in names for word in _HARMFUL)
+    return names_harm(item.domain, item.source)
+
+
+def names_harm(*names: str | None) -> bool:
+    """True when a domain or source says that a text may offend or do harm."""
+    joined = " ".join(name or "" for name in names).casefold()
+    return any(word in joined for word in _HARMFUL)
 
 
 def outcome(item: Item, judgement: Judgement | None) -> str:

@@ -16,20 +16,25 @@ from habitus.report import scpo_training as training
 from habitus.report.figures import Table
 from habitus.report.findings import Finding
 from habitus.report.page import build_page, shown_notes
-from habitus.report.scpo_figures import FIGURES, NAMES, View, comparison_cells, place, told
+from habitus.report.scpo_figures import (
+    FIGURES,
+    NAMES,
+    View,
+    comparison_cells,
+    difference_words,
+    place,
+    told,
+)
 from habitus.report.terminal import make_table, say_findings, say_line, styled
 from habitus.report.text import (
     Budget,
     bounds,
     count,
     one_line,
-    p_value,
     percent,
-    point_bounds,
     points,
 )
 from habitus.store import write_atomic
-from habitus.types import Comparison
 
 PAGE = "scpo-report.html"
 """Name of the page."""
@@ -123,7 +128,7 @@ def verdict(view: View) -> Finding:
     if found is None or found.difference is None:
         return Finding("empty", "No data: no country has held-out pairs that both models scored.")
     names = f"{NAMES[focus].capitalize()} against {_against(other)}"
-    figures = f"{_figures(found)}, average of {count(len(view.figures.accuracy.countries), 'country', 'countries')}"
+    figures = f"{difference_words(found)}, average of {count(len(view.figures.accuracy.countries), 'country', 'countries')}"
     if not told(found):
         return Finding(
             "unclear",
@@ -139,14 +144,6 @@ def verdict(view: View) -> Finding:
 
 def _against(other: str) -> str:
     return "the base" if other == BASE else NAMES[other]
-
-
-def _figures(found: Comparison) -> str:
-    return (
-        f"{points(found.difference)} points, 95\u00a0% interval "
-        f"{point_bounds(found.ci_low, found.ci_high)}, Holm-corrected p "
-        f"{p_value(found.p_holm).replace(' ', chr(160))}"
-    )
 
 
 def findings(view: View) -> list[Finding]:
@@ -172,7 +169,9 @@ def findings(view: View) -> list[Finding]:
         test = view.test(variant, BASE, None)
         if test is not None and test.difference is not None:
             ends = "" if told(test) else "; cannot be told from it"
-            text = f"{NAMES[variant].capitalize()} against the base: {_figures(test)}{ends}."
+            text = (
+                f"{NAMES[variant].capitalize()} against the base: {difference_words(test)}{ends}."
+            )
             found.append(Finding("note", text))
     found += _steering_findings(view)
     spreads = [spread for spread in figures.accuracy.seeds if spread.variant == figures.variant]
@@ -197,7 +196,7 @@ def _steering_findings(view: View) -> list[Finding]:
         text = f"A country's own model serves it {way} than the other countries' models"
     else:
         text = "A country's own model cannot be told from the other countries' models"
-    return [Finding("note", f"{text} ({_figures(row.difference)}).")]
+    return [Finding("note", f"{text} ({difference_words(row.difference)}).")]
 
 
 def _facts(view: View) -> list[tuple[str, str]]:

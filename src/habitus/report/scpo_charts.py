@@ -164,6 +164,7 @@ def lines(
     names: bool = True,
     plain_x: bool = False,
     mark: float | None = None,
+    level: float | None = None,
 ) -> dict[str, Any]:
     """Return a line chart, each line named at its last point.
 
@@ -177,6 +178,7 @@ def lines(
         names: Whether lines are named in the chart, not only on hovering and in the table.
         plain_x: Whether x is shown as a number and not as a share.
         mark: An x to mark by a dashed line.
+        level: A y to mark by a dashed line.
     """
     values = [
         {
@@ -188,7 +190,7 @@ def lines(
             "low": low,
             "high": high,
             "X": f"{x:g}" if plain_x else f"{100 * x:.3g} %",
-            "Y": percent(y) if percents else f"{y:.4f}",
+            "Y": percent(y) if percents else f"{y:.4g}",
         }
         for line in found
         for x, y, low, high in line.points
@@ -232,6 +234,9 @@ def lines(
     if mark is not None:
         marked = alt.Chart(alt.InlineData(values=[{"x": mark}]))
         parts.insert(0, marked.mark_rule(style="chance").encode(x="x:Q"))
+    if level is not None:
+        marked = alt.Chart(alt.InlineData(values=[{"y": level}]))
+        parts.insert(0, marked.mark_rule(style="chance").encode(y="y:Q"))
     return finish(parts, _TALL, description)
 
 

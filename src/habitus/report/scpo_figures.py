@@ -113,6 +113,15 @@ def told(found: Comparison) -> bool:
     return found.p_holm < 0.05 and (found.ci_low > 0 or found.ci_high < 0)
 
 
+def difference_words(found: Comparison) -> str:
+    """Return a difference with its interval and p-value, for a sentence."""
+    return (
+        f"{points(found.difference)} points, 95\u00a0% interval "
+        f"{point_bounds(found.ci_low, found.ci_high)}, Holm-corrected p "
+        f"{p_value(found.p_holm).replace(' ', chr(160))}"
+    )
+
+
 def tests_table(view: View) -> Table:
     """Return all tests: the averages first."""
     tests = sorted(view.figures.accuracy.tests, key=lambda test: test.country is not None)

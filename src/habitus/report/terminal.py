@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 
 from rich.box import SIMPLE_HEAD
@@ -35,6 +36,14 @@ _SHORT = {
     "below the best": "below",
 }
 """Standings on a narrow terminal."""
+
+_NUMERIC = frozenset(
+    (
+        *("accuracy", "95 % CI", "n", "points", "p", "Holm p"),
+        *("both orders", "P(A)", "R_appr", "first tenth", "last tenth"),
+    )
+)
+"""Headers of columns of figures."""
 
 TONES = {"above": "bold green", "below": "bold red", "warning": "yellow", "empty": "bold"}
 """Style of a finding by its tone."""
@@ -161,6 +170,27 @@ class Bar:
         return min(self._width - 1, max(0, int(share * self._width)))
 
 
+class Sparkline:
+    """Draws values over time as a line of characters, from the lowest to the highest."""
+
+    def __init__(self, console: Console, width: int = 24) -> None:
+        self._marks = "_.-=*#" if console.options.ascii_only else "▁▂▃▄▅▆▇█"
+        self._width = 12 if console.width < 90 else width
+
+    def __call__(self, values: Sequence[float]) -> str:
+        """Draw values; neighbours are averaged where there are more than fit."""
+        size = min(self._width, len(values))
+        edges = [place * len(values) // size for place in range(size + 1)] if size else [0]
+        means = [
+            sum(values[start:stop]) / (stop - start) for start, stop in itertools.pairwise(edges)
+        ]
+        low, high = min(means, default=0.0), max(means, default=0.0)
+        top = len(self._marks) - 1
+        if high == low:
+            return self._marks[top // 2] * size
+        return "".join(self._marks[round((mean - low) / (high - low) * top)] for mean in means)
+
+
 _Line = tuple[str, float | None, float | None, float | None, int, float | None]
 
 
@@ -181,7 +211,7 @@ def make_table(title: str, headers: Sequence[str]) -> Table:
     """Return an empty table in the house form, figures on the right."""
     table = Table(title=Text(title), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for index, header in enumerate(headers):
-        numeric = header in {"accuracy", "95 % CI", "n", "points", "p", "Holm p"}
+        numeric = header in _NUMERIC
         names = index == 0 or header in {"run", "standing"}
         table.add_column(
             Text(header),

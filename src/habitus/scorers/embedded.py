@@ -19,7 +19,8 @@ def create(model: str, options: ScorerOptions) -> Judge:
     """Load an embedded judge.
 
     Args:
-        model: A known name, the path of a GGUF file, or nothing for the default.
+        model: A known name, the path of a GGUF file, or nothing for the default; then +PATH.gguf
+            for a LoRA adapter over it.
         options: Those of judges and of the embedded engine apply.
 
     Raises:
@@ -41,4 +42,9 @@ def entries() -> list[ModelEntry]:
         default = " (the default: plain `embedded`)" if entry.name == weights.DEFAULT else ""
         known.append(ModelEntry(name, entry.description + default, entry.licence, state))
     text = f"any GGUF file as a judge; modes {', '.join(MODES)}"
-    return [*known, ModelEntry("embedded:PATH.gguf", text)]
+    adapted = "the same with a LoRA adapter, such as one of habitus export"
+    return [
+        *known,
+        ModelEntry("embedded:PATH.gguf", text),
+        ModelEntry("embedded:MODEL+ADAPTER.gguf", adapted),
+    ]

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
+
 from habitus.clients import hf, weights
 from habitus.clients.causal_lm import load
 from habitus.clients.encode import length_limit
@@ -15,6 +17,7 @@ from habitus.clients.prompt_encoder import PromptEncoder
 from habitus.clients.transformers_engine import DEFAULT_CONTEXT, TransformersEngine, stop_tokens
 from habitus.errors import InputError
 from habitus.scorers import ScorerOptions
+from habitus.store import whole_folder
 from habitus.train import base
 from habitus.types import Parameter
 
@@ -197,10 +200,12 @@ def _plain(name: str, options: ModelOptions, merged: Path) -> str:
     """Return a model without an adapter: itself, or an adapter merged into its base."""
     if hf.locate(name, options.revision, options.say).adapter is None:
         return name
-    if not (merged / "config.json").is_file():
-        options.say(f"{name} is an adapter: its merged weights go to {merged}")
-        loaded = load(name, _load_options(options))
-        with hf.quiet():
-            loaded.tokenizer.save_pretrained(merged)
-            loaded.model.save_pretrained(merged)
+    merged.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(merged.with_name(f".{merged.name}.lock")):  # one process of a launch merges
+        if not (merged / "config.json").is_file():
+            options.say(f"{name} is an adapter: its merged weights go to {merged}")
+            loaded = load(name, _load_options(options))
+            with hf.quiet(), whole_folder(merged) as folder:
+                loaded.tokenizer.save_pretrained(folder)
+                loaded.model.save_pretrained(folder)
     return str(merged)

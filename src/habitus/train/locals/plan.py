@@ -17,9 +17,10 @@ from habitus.train.locals.supervised import SupervisedSettings
 from habitus.train.locals.warmup import SamplingSettings
 from habitus.types import PreferencePair
 
-STAGES = ("warmup", "rl", "both", "verdict")
+STAGES = ("warmup", "rl", "both", "verdict", "base")
 """`warmup`: criteria by rejection sampling and verdicts, supervised. `rl`: reinforcement. `both`:
-one after the other. `verdict`: verdicts without criteria, supervised: what to compare with."""
+one after the other. What to compare with: `verdict`, verdicts without criteria, supervised, and
+`base`, nothing trained, the model measured as it is."""
 
 
 @dataclass(frozen=True)

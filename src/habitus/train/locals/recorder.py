@@ -16,6 +16,7 @@ from habitus.train.texts import shared
 
 if TYPE_CHECKING:
     from habitus.train.locals.reward_function import LocalsReward
+    from habitus.train.locals.watched import Watcher
 
 SAMPLES = "samples.jsonl"
 
@@ -86,6 +87,7 @@ class StepRecorder(TrainerCallback):  # type: ignore[misc]
         boundary: int = 1,
         deadline: float | None = None,
         stop_on_collapse: bool = True,
+        watcher: Watcher | None = None,
         say: Callable[[str], None] = lambda line: None,
         advance: Callable[[int], None] = lambda count: None,
     ) -> None:
@@ -99,6 +101,7 @@ class StepRecorder(TrainerCallback):  # type: ignore[misc]
             boundary: Training is stopped after a multiple of so many steps: resume is exact there.
             deadline: `time.monotonic()` after which training is stopped; None is never.
             stop_on_collapse: Stop on collapse, rather than say so once and go on.
+            watcher: What writes about the same pairs over training, if anything does.
             say: Called with lines for the user.
             advance: Called with 1 after each step; what it raises ends the training.
         """
@@ -109,6 +112,7 @@ class StepRecorder(TrainerCallback):  # type: ignore[misc]
         self._boundary = boundary
         self._deadline = deadline
         self._stop_on_collapse = stop_on_collapse
+        self._watcher = watcher
         self._say = say
         self._advance = advance
         self._trainer: Any = None
@@ -132,6 +136,8 @@ class StepRecorder(TrainerCallback):  # type: ignore[misc]
             kept = keep_steps(self._folder / name, state.global_step, state.is_world_process_zero)
             if name == CURVE:
                 self._curve = kept
+        if self._watcher is not None:
+            self._watcher.begin(state.global_step, state.is_world_process_zero)
         self._board = _board(self._folder) if state.is_world_process_zero else None
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -174,6 +180,8 @@ class StepRecorder(TrainerCallback):  # type: ignore[misc]
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Ask for the log of this step, and look at the clock."""
         self._advance(1)
+        if self._watcher is not None and state.is_world_process_zero:
+            self._watcher.look(state.global_step)
         if state.global_step >= state.max_steps:
             return
         # all processes must stop after the same step

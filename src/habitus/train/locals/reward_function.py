@@ -105,16 +105,23 @@ class LocalsReward:
             **columns: Not used.
         """
         begin = time.perf_counter()
-        views = [self._views[name] for name in prompts]
-        texts = [self._text(ids) for ids in completion_ids]
-        found = self._asked(views, texts)
-        records = [self._record(each) for each in found]
-        for record, ids in zip(records, completion_ids, strict=True):
-            record["tokens"] = len(ids)
+        records = self.read([self._views[name] for name in prompts], completion_ids)
         rewards = [float(record["total"]) for record in records]
         self.records = _gathered(self._trainer, records)
         self.seconds += time.perf_counter() - begin
         return rewards
+
+    def read(self, views: Sequence[View], ids: Sequence[Sequence[int]]) -> list[dict[str, Any]]:
+        """Return a record of each completion: its text, what it says and what it earns.
+
+        Args:
+            views: What each is about.
+            ids: Token ids of each.
+        """
+        found = self._asked(views, [self._text(each) for each in ids])
+        return [
+            self._record(each) | {"tokens": len(own)} for each, own in zip(found, ids, strict=True)
+        ]
 
     def _text(self, ids: Sequence[int]) -> str:
         end = next((n for n, token in enumerate(ids) if token in self._policy.stops), len(ids))

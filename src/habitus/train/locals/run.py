@@ -63,8 +63,10 @@ def train_locals(
         raise InputError(f"--stage {plan.stage}: one of {', '.join(STAGES)}")
     plan.rewards.check()
     plan.grpo.check()
-    if plan.stage != "rl":
+    if plan.stage not in ("base", "rl"):
         plan.supervised.check()
+    if plan.stage == "base" and plan.evaluate is None:
+        raise InputError("--stage base trains nothing, it only measures: add --evaluate-pairs")
     if is_first() and (plan.out / RUN).exists() and not plan.resume:
         raise RunError(f"{plan.out} holds a run; add --resume to go on, or name another --out")
     with held(plan.out / ".lock", plan.out):
@@ -96,18 +98,15 @@ class _Run:
         if self.record.get("done"):
             self.say(f"{plan.out} is done")
             return self.record
-        views = self._views(policy)
         try:
-            if plan.stage != "rl" and not self.record.get("warmed_up"):
-                self._warm_up(policy, views)
-                self._note(warmed_up=True)
-                if plan.stage == "both":
-                    policy = self._policy()  # as a resumed leg would have it
-            if plan.stage in ("rl", "both") and not self.record.get("reinforced"):
-                self._reinforce(policy, views)
-                self._note(reinforced=True)
+            if plan.stage == "base":
+                judge = policy.base_name
+            else:
+                judge = str(plan.out / MODEL)
+                self._train(policy)
+            del policy
             if plan.evaluate is not None:
-                self._evaluate()
+                self._evaluate(judge)
         except _OutOfTimeError as stop:
             self._note()
             self.say(f"stopped {stop}; go on with the same command and --resume")
@@ -117,6 +116,18 @@ class _Run:
             shutil.rmtree(plan.out / WARMUP / CHECKPOINTS, ignore_errors=True)
         self._note(done=True)
         return self.record
+
+    def _train(self, policy: Policy) -> None:
+        plan = self.plan
+        views = self._views(policy)
+        if plan.stage != "rl" and not self.record.get("warmed_up"):
+            self._warm_up(policy, views)
+            self._note(warmed_up=True)
+            if plan.stage == "both":
+                policy = self._policy()  # as a resumed leg would have it
+        if plan.stage in ("rl", "both") and not self.record.get("reinforced"):
+            self._reinforce(policy, views)
+            self._note(reinforced=True)
 
     def _policy(self) -> Policy:
         return Policy(self.plan.model, self.plan.load, self.plan.out / MERGED)
@@ -293,6 +304,7 @@ class _Run:
         from habitus.train.locals.recorder import StepRecorder
         from habitus.train.locals.reward_function import LocalsReward
         from habitus.train.locals.trainer import arguments
+        from habitus.train.locals.watched import Watcher, watched_views
 
         plan = self.plan
         grpo = plan.grpo
@@ -312,6 +324,15 @@ class _Run:
             boundary=grpo.iterations,
             deadline=self.deadline,
             stop_on_collapse=grpo.on_collapse == "stop",
+            watcher=Watcher(
+                policy,
+                reward,
+                watched_views(views, plan.seed),
+                self.ids,
+                plan.out,
+                steps=grpo.steps,
+                max_tokens=grpo.max_new_tokens,
+            ),
             say=self.say,
             advance=advance,
         )
@@ -335,7 +356,7 @@ class _Run:
         recorder.steps = int(trainer.state.global_step)
         return recorder
 
-    def _evaluate(self) -> None:
+    def _evaluate(self, judge: str) -> None:
         plan = self.plan
         if not is_first():
             return
@@ -345,7 +366,7 @@ class _Run:
             pairs = study.take(pairs, plan.evaluate_limit, plan.seed)
         with progress("held-out pairs", 2 * len(pairs), unit="judgements") as step:
             found = evaluate_pairs(
-                trained_engine(plan),
+                judge_engine(judge, plan),
                 pairs,
                 translated=plan.translated,
                 max_tokens=plan.grpo.max_new_tokens,
@@ -361,15 +382,21 @@ def _identity(config: dict[str, Any]) -> dict[str, Any]:
     return config | {"grpo": grpo}
 
 
-def trained_engine(plan: LocalsPlan) -> Any:
-    """Return the trained model as `judge:OUT/model --engine transformers` loads it."""
+def judge_engine(model: str, plan: LocalsPlan) -> Any:
+    """Return a model as `judge:MODEL --engine transformers` loads it.
+
+    Args:
+        model: A folder, or an id on the Hugging Face Hub.
+        plan: Where and how.
+    """
     from habitus.clients.transformers_engine import create
     from habitus.scorers import ScorerOptions
 
     options = plan.load
     return create(
-        str(plan.out / MODEL),
+        model,
         ScorerOptions(
+            revision=None if Path(model).is_dir() else options.revision,
             device=options.device,
             threads=options.threads,
             context=options.context,

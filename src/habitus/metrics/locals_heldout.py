@@ -1,0 +1,128 @@
+"""Figures of a judge on held-out pairs: with criteria and without, over all and over each group."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from habitus.metrics.bootstrap import RESAMPLES, estimate, merge_clusters, resample
+
+BY = ("source", "language", "country", "culture")
+"""Figures are also given for each value of these."""
+
+
+def figures(
+    records: Sequence[Mapping[str, Any]], *, seed: int = 0, resamples: int = RESAMPLES
+) -> list[dict[str, Any]]:
+    """Return the figures of records, over all and over each source, language and country.
+
+    Args:
+        records: One for each pair: `group`, each of `BY`, and for `criteria` and `plain` the
+            log-probability of the right letter, shown `first` and `second`, or None.
+        seed: Seed of the bootstrap.
+        resamples: Number of its replicates.
+    """
+    parts: list[tuple[dict[str, str], list[Mapping[str, Any]]]] = [({}, list(records))]
+    for name in BY:
+        known = sorted({str(record[name]) for record in records if record[name] is not None})
+        for value in known if len(known) > 1 else ():
+            parts.append(({name: value}, [r for r in records if r[name] == value]))
+    found = []
+    for group, own in parts:
+        for kind in ("criteria", "plain"):
+            for measure, value_of in VALUES.items():
+                values = [value_of(record[kind]) for record in own]
+                found.append(_figure(measure, kind, values, own, group, seed, resamples))
+        appr = [_appr(record) for record in own]
+        found.append(_figure("r_appr", "criteria", appr, own, group, seed, resamples))
+    return found
+
+
+def _probability(look: Mapping[str, Any]) -> float | None:
+    if look["first"] is None:
+        return None
+    return (math.exp(look["first"]) + math.exp(look["second"])) / 2
+
+
+def _accuracy(look: Mapping[str, Any]) -> float | None:
+    p = _probability(look)
+    return None if p is None else 0.5 if abs(p - 0.5) < 1e-6 else float(p > 0.5)
+
+
+def _both(look: Mapping[str, Any]) -> float | None:
+    if look["first"] is None:
+        return None
+    return float(min(look["first"], look["second"]) > math.log(0.5))
+
+
+def _p_a(look: Mapping[str, Any]) -> float | None:
+    """Share of the two looks that favour A: the right one first, the wrong one first."""
+    if look["first"] is None:
+        return None
+    half = math.log(0.5)
+    return (float(look["first"] > half) + float(look["second"] < half)) / 2
+
+
+def _appr(record: Mapping[str, Any]) -> float | None:
+    after, before = record["criteria"], record["plain"]
+    if after["first"] is None or before["first"] is None:
+        return None
+    rise = (after[order] - before[order] for order in ("first", "second"))
+    return float(sum(rise) / 2)
+
+
+VALUES: dict[str, Callable[[Mapping[str, Any]], float | None]] = {
+    "accuracy": _accuracy,
+    "both_orders": _both,
+    "p_a": _p_a,
+}
+"""Measure to its value for one pair, in 0 to 1; None where the judge gave no verdict."""
+
+
+def _figure(
+    name: str,
+    kind: str,
+    values: Iterable[float | None],
+    records: Sequence[Mapping[str, Any]],
+    group: dict[str, str],
+    seed: int,
+    resamples: int,
+) -> dict[str, Any]:
+    known = [(v, str(r["group"])) for v, r in zip(values, records, strict=True) if v is not None]
+    value, low, high = _mean(known, name, seed, resamples)
+    return {
+        "name": name,
+        "criteria": kind == "criteria",
+        "value": value,
+        "n": len(known),
+        "n_excluded": len(records) - len(known),
+        "ci_low": low,
+        "ci_high": high,
+        "group": group,
+    }
+
+
+def _mean(
+    known: Sequence[tuple[float, str]], name: str, seed: int, resamples: int
+) -> tuple[float | None, float | None, float | None]:
+    """Return the mean with its interval; a mean that is no share has none below two groups."""
+    if not known:
+        return None, None, None
+    numbers = np.array([value for value, _ in known])
+    codes = {label: place for place, label in enumerate(sorted({label for _, label in known}))}
+    cluster = np.array([codes[label] for _, label in known], dtype=np.int64)
+    clusters = merge_clusters(cluster, np.zeros(len(known), dtype=np.int64), numbers, 1)
+    weights = sparse.csr_array(np.ones((1, 1)))
+    if name != "r_appr":
+        (found,) = estimate(clusters, weights, seed, f"locals {name}", resamples)
+        return found.value, found.low, found.high
+    mean = float(numbers.mean())
+    if len(codes) < 2:
+        return mean, None, None
+    replicates = resample(clusters, weights, seed, f"locals {name}", resamples)[:, 0]
+    low, high = np.nanpercentile(replicates, [2.5, 97.5])
+    return mean, float(low), float(high)

@@ -1,0 +1,267 @@
+"""Figures over several trainings of a judge: curves, paired tests on held-out pairs, seeds, cost."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from habitus.metrics.bootstrap import RESAMPLES
+from habitus.metrics.compare import paired, with_holm
+from habitus.metrics.credit import codes
+from habitus.metrics.locals_heldout import VALUES
+from habitus.metrics.locals_read import LocalsRun
+from habitus.types import Comparison, Metric
+
+BINS = 40
+"""Most points of a curve: steps are averaged in so many equal parts of training."""
+
+TESTED = ("accuracy", "both_orders")
+"""Measures that runs are compared in."""
+
+CURVES = (
+    *("accuracy", "both_orders", "p_a", "r_corr", "r_appr", "total", "parse_rate"),
+    *("criteria_chars", "kl", "entropy", "flat_groups", "tokens_per_second"),
+)
+"""Figures of a step that are drawn, in reading order."""
+
+PARTS = ("seconds_generate", "seconds_score", "seconds_train")
+"""What a step's time is spent on."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A figure over the steps of a run."""
+
+    run: str
+    """Label of the run."""
+    name: str
+    """One of `CURVES`, or "warmup_loss"."""
+    points: tuple[tuple[float, float], ...]
+    """Mean step and mean value of each part of training that has a value."""
+    first: float
+    """Mean over the first tenth of the steps."""
+    last: float
+    """Mean over the last tenth."""
+    n: int
+    """Steps with a value."""
+
+
+@dataclass(frozen=True)
+class Test:
+    """A paired difference on the held-out pairs that both sides judged."""
+
+    measure: str
+    """One of `TESTED`."""
+    comparison: Comparison
+    """The difference; Holm's correction is over all tests of the report."""
+    own: bool
+    """True when it is one run, with criteria against without."""
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """Runs that differ in their seed only."""
+
+    runs: tuple[str, ...]
+    """Labels."""
+    measure: str
+    """What was measured, with criteria."""
+    mean: float
+    """Mean over the runs."""
+    sd: float
+    """Standard deviation over the runs."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Mean time of a step."""
+
+    run: str
+    """Label of the run."""
+    steps: int
+    """Steps behind it."""
+    seconds: float
+    """Of a whole step."""
+    parts: tuple[float, ...]
+    """Of writing, scoring and training, as in `PARTS`."""
+    tokens_per_second: float | None
+    """Written tokens over the time of writing."""
+
+
+@dataclass(frozen=True)
+class LocalsFigures:
+    """What a report shows."""
+
+    curves: tuple[Curve, ...]
+    """Curves, run by run."""
+    tests: tuple[Test, ...]
+    """All tests."""
+    seeds: tuple[Seeds, ...]
+    """Spread over seeds."""
+    costs: tuple[Cost, ...]
+    """Time of a step."""
+    seed: int
+    """Seed of the resampling."""
+
+
+def summarise_runs(
+    runs: Sequence[LocalsRun], seed: int = 0, resamples: int = RESAMPLES
+) -> LocalsFigures:
+    """Return the figures of runs.
+
+    Args:
+        runs: The runs.
+        seed: Seed of the resampling.
+        resamples: Number of bootstrap replicates.
+    """
+    found = [curve for run in runs for curve in _curves(run)]
+    return LocalsFigures(
+        curves=tuple(found),
+        tests=paired_tests(runs, seed, resamples),
+        seeds=tuple(_seeds(runs)),
+        costs=tuple(cost for run in runs if (cost := _cost(run)) is not None),
+        seed=seed,
+    )
+
+
+def _curves(run: LocalsRun) -> list[Curve]:
+    found = [_curve(run.label, name, run.curve, name) for name in CURVES]
+    found.append(_curve(run.label, "warmup_loss", run.warmup, "loss"))
+    return [curve for curve in found if curve is not None]
+
+
+def _curve(label: str, name: str, table: pl.DataFrame, column: str) -> Curve | None:
+    known = table.select("step", value=pl.col(column)).drop_nulls("value")
+    if known.is_empty():
+        return None
+    steps = table.height
+    place = pl.int_range(pl.len()) * min(BINS, known.height) // pl.len()
+    points = (
+        known.with_columns(bin=place)
+        .group_by("bin", maintain_order=True)
+        .agg(pl.col("step").mean(), pl.col("value").mean())
+    )
+    tenth = max(1, round(steps / 10))
+    values = known["value"]
+    return Curve(
+        label,
+        name,
+        tuple((step, value) for _, step, value in points.iter_rows()),
+        float(values[:tenth].mean()),  # type: ignore[arg-type]
+        float(values[-tenth:].mean()),  # type: ignore[arg-type]
+        known.height,
+    )
+
+
+def paired_tests(
+    runs: Sequence[LocalsRun], seed: int = 0, resamples: int = RESAMPLES
+) -> tuple[Test, ...]:
+    """Compare each run with each later one, and each run's judgements with criteria and without.
+
+    Runs are compared in what they judge after criteria, on the pairs that both judged.
+
+    Args:
+        runs: The runs; those without held-out pairs are left out.
+        seed: Seed of the resampling.
+        resamples: Number of bootstrap replicates.
+    """
+    measured = [run for run in runs if run.held_out]
+    rows: list[tuple[str, bool, Comparison]] = []
+    for measure in TESTED:
+        tables = [(run.label, _values(run, measure)) for run in measured]
+        for (a, left), (b, right) in itertools.combinations(tables, 2):
+            both = left.join(right, on=("pair", "group"), suffix="_b", maintain_order="left")
+            every = left.height + right.height - both.height
+            sides = (b, a)  # the later run minus the earlier: the base comes first
+            rows.append(
+                (measure, False, _paired(sides, both, ("with_b", "with"), every, seed, resamples))
+            )
+        for label, table in tables:
+            sides = (f"{label}, with criteria", f"{label}, without")
+            own = _paired(sides, table, ("with", "without"), table.height, seed, resamples)
+            rows.append((measure, True, own))
+    corrected = with_holm([row[2] for row in rows])
+    return tuple(
+        Test(measure, comparison, own)
+        for (measure, own, _), comparison in zip(rows, corrected, strict=True)
+    )
+
+
+def _values(run: LocalsRun, measure: str) -> pl.DataFrame:
+    """Return a row for each pair: `pair`, `group`, and the measure `with` criteria and `without`."""
+    value: Callable[[Mapping[str, Any]], float | None] = VALUES[measure]
+    records = run.held_out or ()
+    schema = {
+        "pair": pl.String, "group": pl.String, "with": pl.Float64, "without": pl.Float64,
+    }  # fmt: skip
+    return pl.DataFrame(
+        [
+            (str(each["pair"]), str(each["group"]), value(each["criteria"]), value(each["plain"]))
+            for each in records
+        ],
+        schema=schema,
+        orient="row",
+    )
+
+
+def _paired(
+    sides: tuple[str, str],
+    table: pl.DataFrame,
+    columns: tuple[str, str],
+    every: int,
+    seed: int,
+    resamples: int,
+) -> Comparison:
+    known = table.drop_nulls(columns)
+    difference = (known[columns[0]] - known[columns[1]]).to_numpy().astype(np.float64)
+    cluster = codes(known["group"])
+    return paired(*sides, difference, cluster, every - known.height, seed, resamples)
+
+
+def _seeds(runs: Sequence[LocalsRun]) -> list[Seeds]:
+    alike: dict[tuple[tuple[str, str], ...], list[LocalsRun]] = {}
+    for run in runs:
+        alike.setdefault(run.twin, []).append(run)
+    found = []
+    for group in alike.values():
+        if len({run.config.get("seed") for run in group}) < 2:
+            continue
+        for measure in (*VALUES, "r_appr"):
+            values = [
+                metric.value
+                for run in group
+                if (metric := overall(run, measure)) is not None and metric.value is not None
+            ]
+            if len(values) == len(group):
+                names = tuple(run.label for run in group)
+                mean, sd = statistics.fmean(values), statistics.stdev(values)
+                found.append(Seeds(names, measure, mean, sd))
+    return found
+
+
+def overall(run: LocalsRun, measure: str, criteria: str = "with") -> Metric | None:
+    """Return a run's figure over all held-out pairs, "with" criteria or "without"."""
+    for metric in run.figures:
+        if metric.name == measure and metric.group == {"criteria": criteria}:
+            return metric
+    return None
+
+
+def _cost(run: LocalsRun) -> Cost | None:
+    known = run.curve.drop_nulls(["seconds", *PARTS])
+    if known.is_empty():
+        return None
+    written, writing = (float(known[name].sum()) for name in ("tokens", "seconds_generate"))
+    return Cost(
+        run=run.label,
+        steps=known.height,
+        seconds=float(known["seconds"].mean()),  # type: ignore[arg-type]
+        parts=tuple(float(known[part].mean()) for part in PARTS),  # type: ignore[arg-type]
+        tokens_per_second=written / writing if writing else None,
+    )

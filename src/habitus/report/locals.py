@@ -1,0 +1,341 @@
+"""The report of trainings of a judge: page, terminal tables and figures.json."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pydantic_core import to_jsonable_python
+from rich.console import Console
+
+from habitus.metrics.locals_read import LocalsRun
+from habitus.metrics.locals_summary import Curve, LocalsFigures, Test, overall
+from habitus.report import locals_figures as parts
+from habitus.report.figures import Table
+from habitus.report.findings import Finding
+from habitus.report.locals_criteria import (
+    BYTES,
+    TEXT_CHARACTERS,
+    held_out_views,
+    training_views,
+)
+from habitus.report.locals_figures import CURVE_TITLES, MEASURES, View, number, signed
+from habitus.report.page import build_page, shown_notes
+from habitus.report.scpo_figures import FIGURES, comparison_cells, difference_words, told
+from habitus.report.terminal import Sparkline, make_table, say_findings, say_line, styled
+from habitus.report.text import Budget, bounds, count, duration, one_line, percent, points
+from habitus.store import write_atomic
+
+PAGE = "locals-report.html"
+"""Name of the page."""
+
+PAPER = ("arXiv 2509.21798", "https://arxiv.org/abs/2509.21798")
+"""The paper of the method: its name and address."""
+
+MOST_FINDINGS = 12
+"""Runs that findings speak of one by one."""
+
+
+def write_locals(runs: Sequence[LocalsRun], figures: LocalsFigures, path: Path) -> Path:
+    """Write the page, and figures.json beside it.
+
+    Returns:
+        The path of figures.json.
+
+    Raises:
+        RunError: When the folder cannot be written.
+    """
+    view = View(runs, figures)
+    write_atomic(path, [render_locals(view).encode()])
+    text = json.dumps(to_json(view), ensure_ascii=False, indent=1, allow_nan=False)
+    beside = path.parent / FIGURES
+    write_atomic(beside, [text.encode(), b"\n"])
+    return beside
+
+
+def to_json(view: View) -> dict[str, object]:
+    """Return all figures as JSON's values."""
+    return {
+        "runs": [
+            {
+                "label": run.label,
+                "stage": run.stage,
+                "done": run.done,
+                "collapsed": run.record.get("collapsed"),
+                "non_commercial": bool(run.record.get("non_commercial")),
+                "held_out": to_jsonable_python(run.figures),
+            }
+            for run in view.runs
+        ],
+        "verdict": verdict(view).text,
+        **to_jsonable_python(view.figures),
+    }
+
+
+def render_locals(view: View) -> str:
+    """Return the complete HTML page."""
+    budget = Budget(BYTES, TEXT_CHARACTERS)
+    commands = Budget(60_000, each=4000)
+    names = ", ".join(one_line(run.label, 40) for run in view.runs[:4])
+    more = len(view.runs) - 4
+    return build_page(
+        "locals.html.jinja",
+        {
+            "measures": parts.measure_figures(view),
+            "groups": parts.group_figures(view),
+            "curves": parts.curve_figures(view),
+        },
+        title=f"Judges that reason like a local: {names}"
+        + (f" and {more} more" if more > 0 else ""),
+        names=names,
+        non_commercial=any(run.record.get("non_commercial") for run in view.runs),
+        verdict=verdict(view),
+        findings=findings(view),
+        facts=_facts(view),
+        appr=parts.appr_table(view),
+        tests=parts.tests_table(view),
+        seeds=parts.seeds_table(view),
+        costs=parts.cost_table(view),
+        training=training_views(view.runs, budget),
+        held_out=held_out_views(view.runs, budget),
+        notes=shown_notes(_notes(view)),
+        settings=parts.differing(view.runs) if len(view.runs) > 1 else None,
+        runs=_runs_table(view),
+        commands=[
+            (one_line(run.label, 80), commands.clip(str(run.record["command"])))
+            for run in view.runs
+            if run.record.get("command")
+        ],
+        versions=_versions(view.runs),
+        paper=PAPER,
+    )
+
+
+def verdict(view: View) -> Finding:
+    """Say whether the last run is better than the base, or that this cannot be told.
+
+    Where there is no base it is compared with the first run, and a run that is alone with itself
+    without criteria.
+    """
+    measured = view.measured
+    if not measured:
+        return Finding(
+            "empty", "No held-out pairs were measured: train with --evaluate-pairs to compare."
+        )
+    test = _focus(view, measured)
+    found = test.comparison
+    if found.difference is None:
+        return Finding("empty", "No data: no held-out pair was judged by both sides.")
+    names = f"{one_line(found.a, 80)} against {one_line(found.b, 80)}"
+    words = f"{difference_words(found)}, {count(found.n, 'held-out pair')}"
+    if not told(found):
+        detectable = points(found.detectable, signed=False)
+        return Finding(
+            "unclear",
+            f"{names}: cannot be told apart on these pairs ({words}); a true difference of "
+            f"{detectable} points would be found four times in five.",
+        )
+    better = found.difference > 0
+    return Finding(
+        "above" if better else "below",
+        f"{names}: {'more' if better else 'less'} accurate beyond the noise ({words}).",
+    )
+
+
+def _focus(view: View, measured: Sequence[LocalsRun]) -> Test:
+    first, last = measured[0].label, measured[-1].label
+    for test in view.figures.tests:
+        sides = (test.comparison.a, test.comparison.b)
+        if test.measure == "accuracy" and (
+            test.own if len(measured) == 1 else sides == (last, first)
+        ):
+            return test
+    raise AssertionError("every pair of measured runs is tested")
+
+
+def findings(view: View) -> list[Finding]:
+    """Return the sentences under the verdict."""
+    found = []
+    barred = [one_line(run.label, 40) for run in view.runs if run.record.get("non_commercial")]
+    if barred:
+        text = f"Not for commercial use, because some of the pairs may not be used so: {', '.join(barred)}."
+        found.append(Finding("warning", text))
+    for run in view.runs:
+        if run.record.get("collapsed"):
+            text = f"{one_line(run.label, 60)} {one_line(str(run.record['collapsed']), 450)}."
+            found.append(Finding("warning", text))
+        if not run.done:
+            steps = run.settings.get("grpo.steps")
+            text = f"{one_line(run.label, 60)} is not finished: {_progress(run, steps)}."
+            found.append(Finding("warning", text))
+    measured = view.measured
+    for run in measured[:MOST_FINDINGS]:
+        p_a = overall(run, "p_a")
+        if p_a is not None and p_a.value is not None and not 0.1 <= p_a.value <= 0.9:
+            letter = "first" if p_a.value > 0.5 else "second"
+            text = (
+                f"{one_line(run.label, 60)} favours the {letter} response in "
+                f"{percent(max(p_a.value, 1 - p_a.value), 0)} of looks, whatever it is."
+            )
+            found.append(Finding("warning", text))
+    if measured and measured[0].stage == "base":
+        base = measured[0].label
+        for test in view.figures.tests:
+            own = test.comparison
+            if own.b == base and own.difference is not None and not test.own:
+                ends = "" if told(own) else "; cannot be told from it"
+                text = (
+                    f"{one_line(own.a, 60)} against the base, {MEASURES[test.measure].lower()}: "
+                    f"{difference_words(own)}{ends}."
+                )
+                found.append(Finding("note", text))
+    return found[: 4 * MOST_FINDINGS]
+
+
+def _progress(run: LocalsRun, steps: object) -> str:
+    if run.curve.height:
+        return f"step {int(run.curve['step'][-1])} of {steps}"
+    if run.warmup.height:
+        return f"warm-up step {int(run.warmup['step'][-1])}"
+    return "no step yet"
+
+
+def _facts(view: View) -> list[tuple[str, str]]:
+    measured = view.measured
+    last = measured[-1] if measured else view.runs[-1]
+    facts = [("Runs", f"{len(view.runs):,}")]
+    if measured:
+        facts.append(("Held-out pairs", f"{len(last.held_out or ()):,}"))
+    for name in ("accuracy", "both_orders", "p_a"):
+        metric = overall(last, name)
+        if metric is not None:
+            facts.append((f"{MEASURES[name]}, {parts.short(last.label)}", percent(metric.value)))
+    appr = overall(last, "r_appr")
+    if appr is not None:
+        facts.append((f"Mean R_appr, {parts.short(last.label)}", signed(appr.value)))
+    return facts
+
+
+def _notes(view: View) -> list[str]:
+    found, measured = [], view.measured
+    if measured and measured[0].stage != "base":
+        found.append("The model as it was is not among the runs; --stage base measures it.")
+    for key, what in (("pairs_digest", "trained on"), ("evaluate_digest", "measured on")):
+        known = {run.config.get(key) for run in view.runs if run.config.get(key) is not None}
+        if len(known) > 1:
+            found.append(
+                f"The runs were {what} different pairs"
+                + ("; tests are on those that two runs share." if key != "pairs_digest" else ".")
+            )
+    left = [one_line(run.label, 40) for run in view.runs if not run.held_out]
+    if left and measured:
+        found.append(f"Without held-out pairs: {', '.join(left)}.")
+    for run in view.runs:
+        kept = run.record.get("n_criteria")
+        if kept is not None:
+            both = run.record.get("n_criteria_both_orders")
+            found.append(
+                f"{run.label}: the warm-up kept {kept} criteria, of which {both} help in both orders."
+            )
+    return found
+
+
+def _runs_table(view: View) -> Table:
+    rows = tuple(
+        (
+            one_line(run.label, 80),
+            one_line(run.stage, 20),
+            one_line(str(run.settings.get("model.model")), 80),
+            "yes" if run.done else "no",
+            str(run.record.get("n_train", "–")),
+            str(run.record.get("n_excluded", "–")),
+            str(run.config.get("seed")),
+            duration(_number(run.record.get("seconds"))),
+            "not for commercial use" if run.record.get("non_commercial") else "–",
+        )
+        for run in view.runs
+    )
+    headers = ("Run", "Stage", "Model", "Finished", "Pairs", "Left out", "Seed", "Time", "Licence")
+    return Table(headers, rows)
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _versions(runs: Sequence[LocalsRun]) -> Table:
+    found: dict[str, list[str]] = {}
+    for run in runs:
+        versions = run.record.get("versions")
+        if isinstance(versions, Mapping):
+            for name, value in versions.items():
+                found.setdefault(str(name), []).append(str(value))
+    rows = tuple(
+        (one_line(name, 80), one_line(", ".join(dict.fromkeys(values)), 80))
+        for name, values in sorted(found.items())
+    )
+    return Table(("Library", "Version"), rows)
+
+
+def print_locals(view: View, console: Console) -> None:
+    """Print the verdict, held-out figures, tests, and the curves as lines of characters.
+
+    Args:
+        view: Runs and their figures.
+        console: Where to print. Colours, width and encoding are the console's.
+    """
+    say_line(console, "judges that reason like a local", "bold")
+    say_findings(console, verdict(view), findings(view))
+    _print_held_out(view, console)
+    _print_tests(view, console)
+    for run in view.runs:
+        curves = [curve for curve in view.figures.curves if curve.run == run.label]
+        if curves:
+            _print_curves(run, curves, console)
+    for note in _notes(view):
+        say_line(console, f"note: {note}")
+
+
+def _print_held_out(view: View, console: Console) -> None:
+    if not view.measured:
+        return
+    table = make_table(
+        "Held-out pairs, after criteria",
+        ("run", "accuracy", "95 % CI", "both orders", "P(A)", "R_appr", "n"),
+    )
+    for run in view.measured:
+        metrics = {name: overall(run, name) for name in (*MEASURES, "r_appr")}
+        accuracy = metrics["accuracy"]
+        shown = [percent(m.value if m else None) for m in (metrics["both_orders"], metrics["p_a"])]
+        appr = metrics["r_appr"]
+        interval = bounds(accuracy.ci_low, accuracy.ci_high) if accuracy else "–"
+        figures = (percent(accuracy.value if accuracy else None), interval, *shown)
+        n = f"{accuracy.n if accuracy else 0:,}"
+        cells = (one_line(run.label, 60), *figures, signed(appr.value if appr else None), n)
+        table.add_row(*styled(console, cells))
+    console.print(table)
+
+
+def _print_tests(view: View, console: Console) -> None:
+    chosen = [test for test in view.figures.tests if test.measure == "accuracy"]
+    if not chosen:
+        return
+    headers = ("first - second", "points", "95 % CI", "p", "Holm p", "n")
+    table = make_table("Paired differences in accuracy", headers)
+    for test in chosen:
+        cells = comparison_cells(test.comparison)
+        pair = f"{one_line(test.comparison.a, 60)} - {one_line(test.comparison.b, 60)}"
+        table.add_row(*styled(console, (pair, *cells[:4], cells[5])))
+    console.print(table)
+
+
+def _print_curves(run: LocalsRun, curves: Sequence[Curve], console: Console) -> None:
+    draw = Sparkline(console)
+    title = f"{one_line(run.label, 60)}: {run.curve.height or run.warmup.height:,} steps"
+    table = make_table(title, ("figure", "first tenth", "over training", "last tenth"))
+    for curve in curves:
+        line = draw([value for _, value in curve.points])
+        first, last = number(curve.first, curve.name), number(curve.last, curve.name)
+        table.add_row(*styled(console, (CURVE_TITLES[curve.name], first, line, last)))
+    console.print(table)

@@ -1,0 +1,315 @@
+"""Charts and tables of trainings of a judge, for the page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import altair as alt
+
+from habitus.metrics.locals_heldout import BY
+from habitus.metrics.locals_read import HELD_OUT, LocalsRun
+from habitus.metrics.locals_summary import CURVES, Curve, LocalsFigures, Test, overall
+from habitus.report.charts import Row, forest, heat, shown_interval
+from habitus.report.figures import MAX_CULTURES, Figure, Table, cut_table
+from habitus.report.scpo_charts import Line, lines
+from habitus.report.scpo_figures import COMPARISON_HEADERS, comparison_cells, pairs
+from habitus.report.text import NO_INTERVAL, bounds, one_line, percent, unique_labels
+from habitus.types import Metric
+
+CURVE_TITLES = {
+    "accuracy": "Verdict accuracy",
+    "both_orders": "Both orders right",
+    "p_a": "Share of verdicts A",
+    "r_corr": "Reward of a right verdict",
+    "r_appr": "Reward of appropriate criteria",
+    "total": "Whole reward",
+    "parse_rate": "Texts with the form",
+    "criteria_chars": "Length of the criteria",
+    "kl": "KL to the reference",
+    "entropy": "Entropy",
+    "flat_groups": "Groups without spread",
+    "tokens_per_second": "Speed of writing",
+    "warmup_loss": "Loss of the warm-up",
+}
+"""Figures of a step for readers."""
+
+CURVE_UNITS = {
+    "criteria_chars": "characters",
+    "kl": "nats a token",
+    "entropy": "nats a token",
+    "tokens_per_second": "tokens a second",
+    "warmup_loss": "nats",
+}
+"""Units of those that are no shares and no rewards."""
+
+SHARES = ("accuracy", "both_orders", "p_a", "parse_rate", "flat_groups")
+"""Figures of a step that are shares."""
+
+LEVELS = {"accuracy": 0.5, "p_a": 0.5, "r_corr": 0.0, "r_appr": 0.0}
+"""Where knowing nothing would be: drawn as a line."""
+
+MEASURES = {
+    "accuracy": "Accuracy",
+    "both_orders": "Both orders right",
+    "p_a": "Share of looks that favour A",
+}
+"""Measures on held-out pairs that are shares."""
+
+_KINDS = ("model", "alert", "baseline")
+
+
+@dataclass(frozen=True)
+class View:
+    """Runs with their figures, as the page's parts need them."""
+
+    runs: Sequence[LocalsRun]
+    """The runs, the base first."""
+    figures: LocalsFigures
+    """Their figures."""
+
+    @property
+    def measured(self) -> list[LocalsRun]:
+        """Runs with held-out pairs."""
+        return [run for run in self.runs if run.held_out]
+
+
+def number(value: float | None, name: str) -> str:
+    """Return a figure of a step for readers."""
+    if value is None:
+        return "no data"
+    if name in SHARES:
+        return percent(value)
+    digits = 0 if name in ("criteria_chars", "tokens_per_second") else 3
+    return f"{value:,.{digits}f}".replace("-", "−")
+
+
+def short(label: str) -> str:
+    """Return a run's label as charts have room for it."""
+    return one_line(label, 24)
+
+
+def curve_figures(view: View) -> list[Figure]:
+    """Return a chart for each figure of a step that any run has."""
+    return [
+        figure
+        for name in (*CURVES, "warmup_loss")
+        if (figure := _curve_figure(view, name)) is not None
+    ]
+
+
+def _curve_figure(view: View, name: str) -> Figure | None:
+    curves = [curve for curve in view.figures.curves if curve.name == name]
+    if not curves:
+        return None
+    labels = unique_labels([curve.run for curve in curves], 24)
+    drawn = [
+        _line(label, place, curve)
+        for place, (label, curve) in enumerate(zip(labels, curves, strict=True))
+    ]
+    rows = tuple(
+        (one_line(c.run, 80), number(c.first, name), number(c.last, name), f"{c.n:,}")
+        for c in curves
+    )
+    title = CURVE_TITLES[name]
+    unit = "share" if name in SHARES else CURVE_UNITS.get(name, "reward")
+    chart = lines(
+        drawn,
+        "supervised step" if name == "warmup_loss" else "step",
+        unit,
+        f"{title} by step",
+        percents=name in SHARES,
+        plain_x=True,
+        names=len(drawn) > 1,
+        level=LEVELS.get(name),
+    )
+    headers = ("Run", "First tenth of the steps", "Last tenth", "Steps")
+    return Figure(f"curve-{name.replace('_', '-')}", title, Table(headers, rows), chart)
+
+
+def _line(label: str, place: int, curve: Curve) -> Line:
+    points = tuple((step, value, None, None) for step, value in curve.points)
+    return Line(label, _KINDS[place % 3], points, (place // 3) % 5)
+
+
+def measure_figures(view: View) -> list[Figure]:
+    """Return a chart for each measure on held-out pairs: every run, with criteria and without."""
+    found = []
+    for name, title in MEASURES.items():
+        rows, cells = [], []
+        for run in view.measured:
+            for criteria, kind in (("with", "model"), ("without", "baseline")):
+                metric = overall(run, name, criteria)
+                if metric is None:
+                    continue
+                words = f"{criteria} criteria" if criteria == "with" else "without"
+                label = f"{short(run.label)}, {words}"
+                figures = (metric.value, metric.ci_low, metric.ci_high, metric.n)
+                rows.append(Row(label, *figures, 0.5 if name != "both_orders" else 0.25, kind))
+                cells.append((one_line(run.label, 80), words, *metric_cells(metric)))
+        headers = ("Run", "Criteria", title, "95 % interval", "Pairs")
+        table = Table(headers, tuple(cells))
+        drawn = [row for row in rows if row.value is not None]
+        chart = forest(drawn, f"{title} on held-out pairs by run") if drawn else None
+        found.append(Figure(f"measure-{name.replace('_', '-')}", title, table, chart))
+    return found
+
+
+def metric_cells(metric: Metric | None) -> tuple[str, str, str]:
+    """Return a share with its interval and pairs."""
+    if metric is None:
+        return "no data", NO_INTERVAL, "0"
+    return percent(metric.value), bounds(metric.ci_low, metric.ci_high), pairs(metric)
+
+
+def plain_interval(metric: Metric) -> str:
+    """Return the interval of a figure that is no share."""
+    if metric.ci_low is None or metric.ci_high is None:
+        return NO_INTERVAL
+    return f"{metric.ci_low:+.3f} to {metric.ci_high:+.3f}".replace("-", "−")
+
+
+def signed(value: float | None) -> str:
+    """Return a log-probability ratio, in nats."""
+    return "no data" if value is None else f"{value:+.3f}".replace("-", "−")
+
+
+def appr_table(view: View) -> Table:
+    """Return the mean rise of the right verdict's log-probability by run."""
+    rows = []
+    for run in view.measured:
+        metric = overall(run, "r_appr")
+        if metric is not None:
+            figures = (signed(metric.value), plain_interval(metric), pairs(metric))
+            rows.append((one_line(run.label, 80), *figures))
+    note = "In nats, not clipped: how much criteria raise the right verdict's log-probability."
+    return Table(("Run", "Mean R_appr", "95 % interval", "Pairs"), tuple(rows), note)
+
+
+def group_figures(view: View) -> list[Figure]:
+    """Return accuracy with criteria by source, language, country and culture, run by run."""
+    return [figure for key in BY if (figure := _group_figure(view, key)) is not None]
+
+
+def _group_figure(view: View, key: str) -> Figure | None:
+    found = {
+        (run.label, metric.group[key]): metric
+        for run in view.measured
+        for metric in run.figures
+        if metric.name == "accuracy" and metric.group.get("criteria") == "with"
+        if key in metric.group
+    }
+    if not found:
+        return None
+    values = sorted({value for _, value in found})
+    shown = values[:MAX_CULTURES]
+    columns = [run.label for run in view.measured]
+    rows = unique_labels(shown, 22)
+    names = unique_labels(columns, 16)
+    cells = [
+        _cell(row, column, found.get((label, value)))
+        for value, row in zip(shown, rows, strict=True)
+        for label, column in zip(columns, names, strict=True)
+    ]
+    tips = [alt.Tooltip(f"{name}:N", title=name) for name in ("Accuracy", "Interval", "Pairs")]
+    tips = [
+        alt.Tooltip("row:N", title=key.capitalize()),
+        alt.Tooltip("column:N", title="Run"),
+        *tips,
+    ]
+    title = f"Accuracy by {key}"
+    chart = heat(cells, rows, names, "gain", (-0.5, 0, 0.5), "items", tips, title)
+    table = cut_table(
+        (key.capitalize(), "Run", "Accuracy", "95 % interval", "Pairs"),
+        [
+            (one_line(value, 60), one_line(label, 80), *metric_cells(found.get((label, value))))
+            for value in values
+            for label in columns
+        ],
+        HELD_OUT,
+    )
+    more = len(values) - len(shown)
+    caption = (
+        "With criteria. Faded: the interval holds one half, so the cell cannot be told from "
+        "guessing." + (f" {more:,} more are in the table." if more > 0 else "")
+    )
+    width = 180 + 90 * len(names)
+    return Figure(f"by-{key}", title, table, chart, caption, width if len(names) > 4 else 0)
+
+
+def _cell(row: str, column: str, metric: Metric | None) -> dict[str, str | float | None]:
+    value = None if metric is None else metric.value
+    low, high = (None, None) if metric is None else (metric.ci_low, metric.ci_high)
+    clear = low is not None and high is not None and (low > 0.5 or high < 0.5)
+    return {
+        "row": row,
+        "column": column,
+        "gain": None if value is None else value - 0.5,
+        "strength": 1.0 if clear else 0.4,
+        "shown": NO_INTERVAL if value is None else percent(value, 0),
+        "items": f"n {0 if metric is None else metric.n:,}",
+        "Accuracy": percent(value),
+        "Interval": shown_interval(low, high),
+        "Pairs": f"{0 if metric is None else metric.n:,}",
+    }
+
+
+def tests_table(view: View) -> Table:
+    """Return all paired tests."""
+    rows = [
+        (
+            f"{one_line(test.comparison.a, 80)} − {one_line(test.comparison.b, 80)}",
+            MEASURES[test.measure],
+            *comparison_cells(test.comparison),
+        )
+        for test in view.figures.tests
+    ]
+    return cut_table(("Difference", "Measure", *COMPARISON_HEADERS), rows, "figures.json")
+
+
+def seeds_table(view: View) -> Table:
+    """Return the spread over seeds."""
+    names = MEASURES | {"r_appr": "Mean R_appr"}
+    rows = tuple(
+        (
+            ", ".join(one_line(label, 40) for label in each.runs),
+            names[each.measure],
+            signed(each.mean) if each.measure == "r_appr" else percent(each.mean),
+            f"{each.sd:.3f}" if each.measure == "r_appr" else percent(each.sd),
+        )
+        for each in view.figures.seeds
+    )
+    headers = ("Runs that differ in the seed only", "Measure", "Mean", "Standard deviation")
+    return Table(headers, rows)
+
+
+def cost_table(view: View) -> Table:
+    """Return what a step's time goes to."""
+    rows = []
+    for each in view.figures.costs:
+        shares = (f"{part:.2f} ({percent(part / each.seconds, 0)})" for part in each.parts)
+        speed = "–" if each.tokens_per_second is None else f"{each.tokens_per_second:,.0f}"
+        cells = (one_line(each.run, 80), f"{each.steps:,}", f"{each.seconds:.2f}", *shares, speed)
+        rows.append(cells)
+    headers = ("Run", "Steps", "Seconds a step", "Writing", "Scoring R_appr", "Learning")
+    return Table((*headers, "Tokens a second"), tuple(rows))
+
+
+def by_label(view: View, test: Test) -> tuple[LocalsRun, ...]:
+    """Return the runs that a test compares, the later one first."""
+    named = {run.label: run for run in view.runs}
+    sides = (test.comparison.a, test.comparison.b)
+    return tuple(named[side] for side in sides if side in named)
+
+
+def differing(runs: Sequence[LocalsRun]) -> Table:
+    """Return the settings in which runs differ, a row for each setting."""
+    every = [run.settings for run in runs]
+    keys = sorted({key for settings in every for key in settings})
+    rows = [
+        (one_line(key, 60), *(one_line(str(settings.get(key, "–")), 60) for settings in every))
+        for key in keys
+        if len({repr(settings.get(key)) for settings in every}) > 1
+    ]
+    headers = ("Setting", *(one_line(run.label, 40) for run in runs))
+    return Table(headers, tuple(rows))
