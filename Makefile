@@ -2,14 +2,15 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 RUNS ?= runs/demo
+LOCALS ?= runs/demo-locals
 STAMP = $(VENV)/.habitus-setup
 export HF_HUB_DISABLE_TELEMETRY = 1
 
 .DEFAULT_GOAL = help
-.PHONY: help setup extras demo test lint types contracts unit format lock docs bench clean
+.PHONY: help setup extras demo demo-locals test lint types contracts unit format lock docs bench clean
 
 help: ## show this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 setup: $(STAMP) ## make the virtual environment with the locked versions
 
@@ -30,6 +31,19 @@ demo: setup ## evaluate the embedded judge and three baselines on carb-open:quic
 	$(BIN)/habitus evaluate embedded --out $(RUNS)/embedded --resume
 	$(BIN)/habitus compare $(RUNS)/embedded $(RUNS)/random $(RUNS)/longest $(RUNS)/shortest --out $(RUNS)/compare.html
 	@echo "Open $(RUNS)/compare.html (all models) and $(RUNS)/embedded/report.html (the judge) in a browser."
+
+# Three languages in Latin script, which this small English model reads at all.
+DEMO_COUNTRIES = --country Bolivia --country Canada --country Chile --country Germany --country Spain --country Switzerland --country "United Kingdom"
+DEMO_MODEL = --model smollm2-135m --max-new-tokens 64 --evaluate-pairs $(LOCALS)/pairs --resume
+DEMO_WARMUP = --warmup-pairs 4 --warmup-samples 4 --warmup-steps 12 --warmup-batch 8 --warmup-lr 1e-3 --verdict-share 0.25
+DEMO_RL = --steps 5 --prompts-per-step 2 --group 4 --lr 3e-5 --on-collapse warn
+
+demo-locals: extras ## train a judge that writes criteria for a few steps on a CPU, and show its curves
+	test -d $(LOCALS)/pairs || $(BIN)/habitus pairs carb-open:train $(DEMO_COUNTRIES) --test-share 0.3 --seed 1 --out $(LOCALS)/pairs
+	$(BIN)/habitus train locals --pairs $(LOCALS)/pairs --out $(LOCALS)/base --stage base $(DEMO_MODEL)
+	$(BIN)/habitus train locals --pairs $(LOCALS)/pairs --out $(LOCALS)/trained $(DEMO_WARMUP) $(DEMO_RL) $(DEMO_MODEL)
+	$(BIN)/habitus locals-report $(LOCALS)/base $(LOCALS)/trained --out $(LOCALS)/locals-report.html
+	@echo "Open $(LOCALS)/locals-report.html in a browser."
 
 test: setup lint types contracts unit ## run lint, types, import contracts and all tests
 

@@ -2,6 +2,9 @@
 
 import json
 import math
+import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -13,6 +16,7 @@ from habitus.clients.engine import Request  # noqa: E402
 from habitus.clients.prompt_encoder import PromptEncoder  # noqa: E402
 from habitus.errors import HabitusError, InputError, RunError  # noqa: E402
 from habitus.scorers import ScorerOptions, resolve  # noqa: E402
+from habitus.store import dump_line  # noqa: E402
 from habitus.train.locals import warmup  # noqa: E402
 from habitus.train.locals.model import ModelOptions, Policy  # noqa: E402
 from habitus.train.locals.plan import GrpoSettings  # noqa: E402
@@ -30,6 +34,7 @@ from habitus.train.locals.supervised import (  # noqa: E402
     verdict_example,
 )
 from habitus.train.locals.warmup import Kept, SamplingSettings, sample_criteria  # noqa: E402
+from habitus.train.locals.watched import watched_views  # noqa: E402
 from tests.conftest import read_jsonl  # noqa: E402
 from tests.locals_samples import small_plan, tiny_judge  # noqa: E402
 from tests.training import make_pair, make_pairs  # noqa: E402
@@ -112,6 +117,28 @@ def test_examples_end_in_the_very_token_that_is_asked_about(policy, prompting):
     assert whole[: len(asked) + 1] == [*asked, labels[view.right]]
     plain = verdict_example(policy, prompting, view)
     assert len(plain.answer) == 1
+
+
+@pytest.mark.slow
+def test_a_kill_while_an_adapter_is_merged_leaves_no_model_that_reads_as_whole(
+    model, policy, tmp_path, monkeypatch
+):
+    policy.start(0)
+    policy.save(tmp_path / "adapter")
+    merged = tmp_path / "out" / "base"
+
+    def killed(self, folder, **rest):
+        (folder / "config.json").write_text("{}")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(policy.model), "save_pretrained", killed)
+        with pytest.raises(KeyboardInterrupt):
+            Policy(str(tmp_path / "adapter"), CPU, merged)
+    assert not merged.exists()
+    again = Policy(str(tmp_path / "adapter"), CPU, merged)
+    assert again.folder == str(merged)
+    assert (merged / "model.safetensors").is_file()
 
 
 # Scoring
@@ -378,7 +405,11 @@ def test_reinforcement_learns_stops_and_resumes_bit_for_bit(taught, tmp_path):
     assert train_locals(taught_plan(taught, tmp_path / "legs", resume=True))["done"]
     ours, theirs = weights_of(tmp_path / "legs"), weights_of(tmp_path / "whole")
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
-    for name in ("curve.jsonl", "samples.jsonl"):
+    watched = read_jsonl(tmp_path / "whole" / "watched.jsonl")
+    assert [line["step"] for line in watched] == [s for s in range(5) for _ in range(4)]
+    assert len({line["pair"] for line in watched}) == 4
+    assert watched[0]["question"] in {pair.prompt[-1].content for pair in make_pairs(8)}
+    for name in ("curve.jsonl", "samples.jsonl", "watched.jsonl"):
         assert steady(tmp_path / "legs" / name) == steady(tmp_path / "whole" / name)
 
 
@@ -436,6 +467,57 @@ def test_collapse_stops_training_and_keeps_a_checkpoint(model, tmp_path):
     assert train_locals(warning)["done"]  # as the message says
     curve = read_jsonl(tmp_path / "out" / "curve.jsonl")
     assert [line["step"] for line in curve] == list(range(1, 10))
+
+
+@pytest.mark.slow
+def test_two_processes_learn_what_one_does_and_one_of_them_writes(model, tmp_path):
+    pairs = make_pairs(8, ("Chile",))
+    (tmp_path / "pairs.jsonl").write_bytes(b"".join(dump_line(pair) for pair in pairs))
+    # on CPUs `accelerate launch` starts one process, whatever number it is told
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node"]
+    command += ["2", "-m", "habitus", "train", "locals", "--pairs", str(tmp_path / "pairs.jsonl")]
+    command += ["--model", str(model), "--out", str(tmp_path / "two"), "--stage", "both"]
+    command += ["--warmup-pairs", "2", "--warmup-samples", "2", "--warmup-steps", "2"]
+    command += ["--warmup-batch", "4", "--warmup-lr", "1e-3", "--steps", "1", "--group", "2"]
+    command += ["--prompts-per-step", "4", "--max-new-tokens", "12", "--device", "cpu"]
+    command += ["--threads", "1", "--lora-r", "2"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=200, check=False,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stderr.count("criteria are kept") == 1
+    two = tmp_path / "two"
+    assert json.loads((two / "run.json").read_text())["done"]
+    assert [line["completions"] for line in read_jsonl(two / "curve.jsonl")] == [8]
+    plan = small_plan(model, tmp_path / "one", pairs=pairs, stage="warmup", warmup_pairs=2)
+    supervised = SupervisedSettings(steps=2, batch_size=4, lr=1e-3)
+    train_locals(replace(plan, supervised=supervised))
+    ours, theirs = (read_jsonl(folder / "warmup" / "curve.jsonl") for folder in (two, plan.out))
+    assert [line["loss"] for line in ours] == pytest.approx(
+        [line["loss"] for line in theirs], rel=1e-4
+    )
+
+
+@pytest.mark.slow
+def test_the_base_is_measured_as_it_is(taught, tmp_path):
+    plan = small_plan(taught, tmp_path / "out", stage="base", evaluate=make_pairs(8, ("Chile",)))
+    record = train_locals(plan)
+    assert (record["done"], record["config"]["stage"]) == (True, "base")
+    assert not (tmp_path / "out" / "model").exists()
+    assert json.loads((tmp_path / "out" / "heldout.json").read_text())["n"] == 2
+    with pytest.raises(InputError, match="--evaluate-pairs"):
+        train_locals(replace(plan, evaluate=None, out=tmp_path / "b"))
+
+
+def test_watched_pairs_are_of_different_cultures(prompting):
+    pairs = [
+        make_pair(k, culture=culture, language="en")
+        for k, culture in enumerate(("a", "a", "a", "b", "c"))
+    ]
+    found = watched_views(all_views(pairs, 0), seed=0, count=3)
+    assert sorted(view.item.culture for view in found) == ["a", "b", "c"]
+    assert watched_views(all_views(pairs, 0), seed=0, count=3) == found
 
 
 def test_what_the_warm_up_cannot_do_is_said_before_criteria_are_sampled(model, tmp_path):

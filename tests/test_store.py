@@ -8,7 +8,14 @@ import sys
 import pytest
 
 from habitus.errors import InputError, RunError
-from habitus.store import JudgementLog, RunFolder, check_same, default_path, write_atomic
+from habitus.store import (
+    JudgementLog,
+    RunFolder,
+    check_same,
+    default_path,
+    whole_folder,
+    write_atomic,
+)
 from habitus.types import Judgement, RunInfo, ScorerSpec
 
 UNITS = {f"i{number}": f"u{number}" for number in range(5)}
@@ -214,3 +221,24 @@ def test_default_paths_are_safe_names():
     path = default_path("carb-open:quick", "embedded:../../x y", 3)
     assert path.parent.name == "runs"
     assert path.name == "carb-open-quick__embedded-..-..-x-y__s3"
+
+
+def test_a_folder_is_whole_or_not_there(tmp_path):
+    path = tmp_path / "runs" / "base"
+
+    def killed():
+        with whole_folder(path) as folder:
+            (folder / "config.json").write_text("{}")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        killed()
+    assert not path.exists()
+    with whole_folder(path) as folder:
+        assert list(folder.iterdir()) == []  # nothing of the one that was killed
+        (folder / "weights").write_text("new")
+    assert [file.name for file in path.iterdir()] == ["weights"]
+    with whole_folder(path) as folder:
+        (folder / "other").write_text("newer")
+    assert [file.name for file in path.iterdir()] == ["other"]
+    assert [each.name for each in path.parent.iterdir()] == ["base"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -25,9 +26,14 @@ Advance = Callable[[int], None]
 """Called with the number of units that were just finished."""
 
 
+def is_first() -> bool:
+    """Whether this is the process that shows and writes: the first of a launch, or the only one."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 @contextmanager
 def progress(description: str, total: int, done: int = 0, unit: str = "items") -> Iterator[Advance]:
-    """Show the progress of `total` units of work.
+    """Show the progress of `total` units of work, in the first process of a launch.
 
     Args:
         description: What is being done.
@@ -38,7 +44,9 @@ def progress(description: str, total: int, done: int = 0, unit: str = "items") -
     Yields:
         A function to call with the number of units just finished.
     """
-    if sys.stderr.isatty():
+    if not is_first():
+        yield lambda count: None
+    elif sys.stderr.isatty():
         with _bar(description, total, done) as advance:
             yield advance
     else:

@@ -14,7 +14,7 @@ from habitus import __version__
 from habitus.cli.audit import audit
 from habitus.cli.benchmarks import benchmarks
 from habitus.cli.build import build
-from habitus.cli.console import out, say
+from habitus.cli.console import complain, out, say
 from habitus.cli.correlate import correlate
 from habitus.cli.diagnose import diagnose
 from habitus.cli.downstream import downstream
@@ -208,7 +208,7 @@ def run(arguments: list[str] | None = None) -> int:
 
 
 def _fail(message: str, status: int) -> int:
-    say(f"error: {' '.join(message.split())}")
+    complain(f"error: {' '.join(message.split())}")
     return status
 
 

@@ -280,6 +280,8 @@ def place(device: str | None, dtype: str | None, threads: int | None = None) -> 
         torch.empty(1, device=chosen)
     except (RuntimeError, AssertionError) as error:
         raise InputError(f"--device {device}: not usable here: {_line(error)}") from error
+    if launched():
+        launch_state(cpu=chosen.type == "cpu")  # made once: without it processes on CPUs stay apart
     default = "float32" if chosen.type == "cpu" else "bfloat16"
     return Placement(chosen, getattr(torch, dtype or default))
 

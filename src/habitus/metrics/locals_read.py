@@ -80,6 +80,16 @@ class LocalsRun:
         return str(self.config.get("stage"))
 
     @property
+    def way(self) -> str:
+        """How it judges at its best: "with" criteria, or "without" where it never learned them."""
+        return "without" if self.stage in ("base", "verdict") else "with"
+
+    @property
+    def side(self) -> str:
+        """Names the run in a comparison: its label, and its way where that is without criteria."""
+        return self.label if self.way == "with" else f"{self.label}, without criteria"
+
+    @property
     def done(self) -> bool:
         """Whether it is finished."""
         return bool(self.record.get("done"))

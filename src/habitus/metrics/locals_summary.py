@@ -58,10 +58,15 @@ class Test:
 
     measure: str
     """One of `TESTED`."""
+    runs: tuple[str, str]
+    """Labels of the runs of both sides; equal for one run, with criteria against without."""
     comparison: Comparison
     """The difference; Holm's correction is over all tests of the report."""
-    own: bool
-    """True when it is one run, with criteria against without."""
+
+    @property
+    def own(self) -> bool:
+        """Whether it is one run, with criteria against without."""
+        return self.runs[0] == self.runs[1]
 
 
 @dataclass(frozen=True)
@@ -71,7 +76,7 @@ class Seeds:
     runs: tuple[str, ...]
     """Labels."""
     measure: str
-    """What was measured, with criteria."""
+    """What was measured, each run in its own way."""
     mean: float
     """Mean over the runs."""
     sd: float
@@ -164,7 +169,8 @@ def paired_tests(
 ) -> tuple[Test, ...]:
     """Compare each run with each later one, and each run's judgements with criteria and without.
 
-    Runs are compared in what they judge after criteria, on the pairs that both judged.
+    Runs are compared on the pairs that both judged, each in its own way: after criteria, and the
+    base and those that learned verdicts only without.
 
     Args:
         runs: The runs; those without held-out pairs are left out.
@@ -172,24 +178,24 @@ def paired_tests(
         resamples: Number of bootstrap replicates.
     """
     measured = [run for run in runs if run.held_out]
-    rows: list[tuple[str, bool, Comparison]] = []
+    rows: list[tuple[str, tuple[str, str], Comparison]] = []
     for measure in TESTED:
-        tables = [(run.label, _values(run, measure)) for run in measured]
+        tables = [(run, _values(run, measure)) for run in measured]
         for (a, left), (b, right) in itertools.combinations(tables, 2):
             both = left.join(right, on=("pair", "group"), suffix="_b", maintain_order="left")
             every = left.height + right.height - both.height
-            sides = (b, a)  # the later run minus the earlier: the base comes first
-            rows.append(
-                (measure, False, _paired(sides, both, ("with_b", "with"), every, seed, resamples))
-            )
-        for label, table in tables:
-            sides = (f"{label}, with criteria", f"{label}, without")
-            own = _paired(sides, table, ("with", "without"), table.height, seed, resamples)
-            rows.append((measure, True, own))
+            # The later run minus the earlier one: the base comes first.
+            sides, columns = (b.side, a.side), (f"{b.way}_b", a.way)
+            found = _paired(sides, both, columns, every, seed, resamples)
+            rows.append((measure, (b.label, a.label), found))
+        for run, table in tables:
+            sides = (f"{run.label}, with criteria", f"{run.label}, without criteria")
+            found = _paired(sides, table, ("with", "without"), table.height, seed, resamples)
+            rows.append((measure, (run.label, run.label), found))
     corrected = with_holm([row[2] for row in rows])
     return tuple(
-        Test(measure, comparison, own)
-        for (measure, own, _), comparison in zip(rows, corrected, strict=True)
+        Test(measure, names, comparison)
+        for (measure, names, _), comparison in zip(rows, corrected, strict=True)
     )
 
 
@@ -232,11 +238,12 @@ def _seeds(runs: Sequence[LocalsRun]) -> list[Seeds]:
     for group in alike.values():
         if len({run.config.get("seed") for run in group}) < 2:
             continue
-        for measure in (*VALUES, "r_appr"):
+        for measure in VALUES:
             values = [
                 metric.value
                 for run in group
-                if (metric := overall(run, measure)) is not None and metric.value is not None
+                if (metric := overall(run, measure, run.way)) is not None
+                and metric.value is not None
             ]
             if len(values) == len(group):
                 names = tuple(run.label for run in group)
@@ -245,7 +252,7 @@ def _seeds(runs: Sequence[LocalsRun]) -> list[Seeds]:
     return found
 
 
-def overall(run: LocalsRun, measure: str, criteria: str = "with") -> Metric | None:
+def overall(run: LocalsRun, measure: str, criteria: str) -> Metric | None:
     """Return a run's figure over all held-out pairs, "with" criteria or "without"."""
     for metric in run.figures:
         if metric.name == measure and metric.group == {"criteria": criteria}:

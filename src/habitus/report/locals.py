@@ -24,7 +24,16 @@ from habitus.report.locals_figures import CURVE_TITLES, MEASURES, View, number, 
 from habitus.report.page import build_page, shown_notes
 from habitus.report.scpo_figures import FIGURES, comparison_cells, difference_words, told
 from habitus.report.terminal import Sparkline, make_table, say_findings, say_line, styled
-from habitus.report.text import Budget, bounds, count, duration, one_line, percent, points
+from habitus.report.text import (
+    NO_INTERVAL,
+    Budget,
+    bounds,
+    count,
+    duration,
+    one_line,
+    percent,
+    points,
+)
 from habitus.store import write_atomic
 
 PAGE = "locals-report.html"
@@ -146,10 +155,7 @@ def verdict(view: View) -> Finding:
 def _focus(view: View, measured: Sequence[LocalsRun]) -> Test:
     first, last = measured[0].label, measured[-1].label
     for test in view.figures.tests:
-        sides = (test.comparison.a, test.comparison.b)
-        if test.measure == "accuracy" and (
-            test.own if len(measured) == 1 else sides == (last, first)
-        ):
+        if test.measure == "accuracy" and test.runs == (last, first):
             return test
     raise AssertionError("every pair of measured runs is tested")
 
@@ -171,7 +177,14 @@ def findings(view: View) -> list[Finding]:
             found.append(Finding("warning", text))
     measured = view.measured
     for run in measured[:MOST_FINDINGS]:
-        p_a = overall(run, "p_a")
+        judged = overall(run, "accuracy", run.way)
+        if judged is not None and judged.n_excluded:
+            every = count(judged.n + judged.n_excluded, "held-out pair")
+            text = (
+                f"{one_line(run.label, 60)} gives no verdict on {judged.n_excluded:,} of {every}."
+            )
+            found.append(Finding("warning", text))
+        p_a = overall(run, "p_a", run.way)
         if p_a is not None and p_a.value is not None and not 0.1 <= p_a.value <= 0.9:
             letter = "first" if p_a.value > 0.5 else "second"
             text = (
@@ -183,7 +196,7 @@ def findings(view: View) -> list[Finding]:
         base = measured[0].label
         for test in view.figures.tests:
             own = test.comparison
-            if own.b == base and own.difference is not None and not test.own:
+            if test.runs[1] == base and own.difference is not None and not test.own:
                 ends = "" if told(own) else "; cannot be told from it"
                 text = (
                     f"{one_line(own.a, 60)} against the base, {MEASURES[test.measure].lower()}: "
@@ -208,10 +221,10 @@ def _facts(view: View) -> list[tuple[str, str]]:
     if measured:
         facts.append(("Held-out pairs", f"{len(last.held_out or ()):,}"))
     for name in ("accuracy", "both_orders", "p_a"):
-        metric = overall(last, name)
+        metric = overall(last, name, last.way)
         if metric is not None:
             facts.append((f"{MEASURES[name]}, {parts.short(last.label)}", percent(metric.value)))
-    appr = overall(last, "r_appr")
+    appr = overall(last, "r_appr", "with")
     if appr is not None:
         facts.append((f"Mean R_appr, {parts.short(last.label)}", signed(appr.value)))
     return facts
@@ -300,21 +313,26 @@ def print_locals(view: View, console: Console) -> None:
 def _print_held_out(view: View, console: Console) -> None:
     if not view.measured:
         return
-    table = make_table(
-        "Held-out pairs, after criteria",
-        ("run", "accuracy", "95 % CI", "both orders", "P(A)", "R_appr", "n"),
-    )
+    headers = ("run", "criteria", "accuracy", "95 % CI", "both", "P(A)", "R_appr", "n")
+    table = make_table("Held-out pairs; both: right in both orders", headers)
     for run in view.measured:
-        metrics = {name: overall(run, name) for name in (*MEASURES, "r_appr")}
-        accuracy = metrics["accuracy"]
-        shown = [percent(m.value if m else None) for m in (metrics["both_orders"], metrics["p_a"])]
-        appr = metrics["r_appr"]
-        interval = bounds(accuracy.ci_low, accuracy.ci_high) if accuracy else "–"
-        figures = (percent(accuracy.value if accuracy else None), interval, *shown)
-        n = f"{accuracy.n if accuracy else 0:,}"
-        cells = (one_line(run.label, 60), *figures, signed(appr.value if appr else None), n)
-        table.add_row(*styled(console, cells))
+        for way in ("with", "without"):
+            cells = (one_line(run.label, 50), way, *_held_out_cells(run, way))
+            table.add_row(*styled(console, cells))
     console.print(table)
+
+
+def _held_out_cells(run: LocalsRun, way: str) -> tuple[str, ...]:
+    """Return accuracy, interval, both orders, P(A), R_appr and pairs."""
+    accuracy, both, p_a = (overall(run, name, way) for name in MEASURES)
+    appr = overall(run, "r_appr", way)  # there is none without criteria
+    return (
+        percent(accuracy.value if accuracy else None),
+        bounds(accuracy.ci_low, accuracy.ci_high) if accuracy else NO_INTERVAL,
+        *(NO_INTERVAL if m is None or m.value is None else percent(m.value) for m in (both, p_a)),
+        NO_INTERVAL if appr is None or appr.value is None else signed(appr.value),
+        f"{accuracy.n if accuracy else 0:,}",
+    )
 
 
 def _print_tests(view: View, console: Console) -> None:

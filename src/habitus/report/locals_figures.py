@@ -9,7 +9,7 @@ import altair as alt
 
 from habitus.metrics.locals_heldout import BY
 from habitus.metrics.locals_read import HELD_OUT, LocalsRun
-from habitus.metrics.locals_summary import CURVES, Curve, LocalsFigures, Test, overall
+from habitus.metrics.locals_summary import CURVES, Curve, LocalsFigures, overall
 from habitus.report.charts import Row, forest, heat, shown_interval
 from habitus.report.figures import MAX_CULTURES, Figure, Table, cut_table
 from habitus.report.scpo_charts import Line, lines
@@ -102,10 +102,12 @@ def _curve_figure(view: View, name: str) -> Figure | None:
     curves = [curve for curve in view.figures.curves if curve.name == name]
     if not curves:
         return None
-    labels = unique_labels([curve.run for curve in curves], 24)
+    places = [run.label for run in view.runs]  # a run has one colour on all charts
+    labels = unique_labels(places, 24)
     drawn = [
-        _line(label, place, curve)
-        for place, (label, curve) in enumerate(zip(labels, curves, strict=True))
+        _line(labels[place], place, curve)
+        for curve in curves
+        for place in (places.index(curve.run),)
     ]
     rows = tuple(
         (one_line(c.run, 80), number(c.first, name), number(c.last, name), f"{c.n:,}")
@@ -120,6 +122,7 @@ def _curve_figure(view: View, name: str) -> Figure | None:
         f"{title} by step",
         percents=name in SHARES,
         plain_x=True,
+        whole_x=True,
         names=len(drawn) > 1,
         level=LEVELS.get(name),
     )
@@ -142,7 +145,7 @@ def measure_figures(view: View) -> list[Figure]:
                 metric = overall(run, name, criteria)
                 if metric is None:
                     continue
-                words = f"{criteria} criteria" if criteria == "with" else "without"
+                words = "with criteria" if criteria == "with" else "without"
                 label = f"{short(run.label)}, {words}"
                 figures = (metric.value, metric.ci_low, metric.ci_high, metric.n)
                 rows.append(Row(label, *figures, 0.5 if name != "both_orders" else 0.25, kind))
@@ -178,7 +181,7 @@ def appr_table(view: View) -> Table:
     """Return the mean rise of the right verdict's log-probability by run."""
     rows = []
     for run in view.measured:
-        metric = overall(run, "r_appr")
+        metric = overall(run, "r_appr", "with")
         if metric is not None:
             figures = (signed(metric.value), plain_interval(metric), pairs(metric))
             rows.append((one_line(run.label, 80), *figures))
@@ -187,7 +190,7 @@ def appr_table(view: View) -> Table:
 
 
 def group_figures(view: View) -> list[Figure]:
-    """Return accuracy with criteria by source, language, country and culture, run by run."""
+    """Return accuracy by source, language, country and culture, each run in its own way."""
     return [figure for key in BY if (figure := _group_figure(view, key)) is not None]
 
 
@@ -196,7 +199,7 @@ def _group_figure(view: View, key: str) -> Figure | None:
         (run.label, metric.group[key]): metric
         for run in view.measured
         for metric in run.figures
-        if metric.name == "accuracy" and metric.group.get("criteria") == "with"
+        if metric.name == "accuracy" and metric.group.get("criteria") == run.way
         if key in metric.group
     }
     if not found:
@@ -230,7 +233,8 @@ def _group_figure(view: View, key: str) -> Figure | None:
     )
     more = len(values) - len(shown)
     caption = (
-        "With criteria. Faded: the interval holds one half, so the cell cannot be told from "
+        "Each run in its own way: after criteria, the base and --stage verdict without. Faded: the "
+        "interval holds one half, so the cell cannot be told from "
         "guessing." + (f" {more:,} more are in the table." if more > 0 else "")
     )
     width = 180 + 90 * len(names)
@@ -269,13 +273,12 @@ def tests_table(view: View) -> Table:
 
 def seeds_table(view: View) -> Table:
     """Return the spread over seeds."""
-    names = MEASURES | {"r_appr": "Mean R_appr"}
     rows = tuple(
         (
             ", ".join(one_line(label, 40) for label in each.runs),
-            names[each.measure],
-            signed(each.mean) if each.measure == "r_appr" else percent(each.mean),
-            f"{each.sd:.3f}" if each.measure == "r_appr" else percent(each.sd),
+            MEASURES[each.measure],
+            percent(each.mean),
+            percent(each.sd),
         )
         for each in view.figures.seeds
     )
@@ -293,13 +296,6 @@ def cost_table(view: View) -> Table:
         rows.append(cells)
     headers = ("Run", "Steps", "Seconds a step", "Writing", "Scoring R_appr", "Learning")
     return Table((*headers, "Tokens a second"), tuple(rows))
-
-
-def by_label(view: View, test: Test) -> tuple[LocalsRun, ...]:
-    """Return the runs that a test compares, the later one first."""
-    named = {run.label: run for run in view.runs}
-    sides = (test.comparison.a, test.comparison.b)
-    return tuple(named[side] for side in sides if side in named)
 
 
 def differing(runs: Sequence[LocalsRun]) -> Table:

@@ -163,6 +163,7 @@ def lines(
     percents: bool = True,
     names: bool = True,
     plain_x: bool = False,
+    whole_x: bool = False,
     mark: float | None = None,
     level: float | None = None,
 ) -> dict[str, Any]:
@@ -177,6 +178,7 @@ def lines(
         percents: Whether y is a share.
         names: Whether lines are named in the chart, not only on hovering and in the table.
         plain_x: Whether x is shown as a number and not as a share.
+        whole_x: Whether x is a whole number, such as a step.
         mark: An x to mark by a dashed line.
         level: A y to mark by a dashed line.
     """
@@ -202,7 +204,8 @@ def lines(
     share = alt.Axis(labelExpr="format(100 * datum.value, '.0f') + ' %'")
     ticks = sorted({point[0] for line in found for point in line.points}) if log else alt.Undefined
     label = "datum.value" if plain_x else "format(100 * datum.value, '.3~g') + ' %'"
-    across = alt.Axis(labelExpr=label, values=ticks)
+    apart = 1 if whole_x else alt.Undefined
+    across = alt.Axis(labelExpr=label, values=ticks, tickMinStep=apart)
     x = alt.X(
         "x:Q",
         title=x_title,

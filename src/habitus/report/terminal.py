@@ -40,7 +40,7 @@ _SHORT = {
 _NUMERIC = frozenset(
     (
         *("accuracy", "95 % CI", "n", "points", "p", "Holm p"),
-        *("both orders", "P(A)", "R_appr", "first tenth", "last tenth"),
+        *("both", "P(A)", "R_appr", "first tenth", "last tenth"),
     )
 )
 """Headers of columns of figures."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
+import time
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
@@ -14,9 +15,9 @@ from platformdirs import user_cache_path
 
 from habitus.clients import hf
 from habitus.clients.encode import Encoded, Encoder
-from habitus.progress import progress
+from habitus.progress import is_first, progress
 from habitus.scorers.batching import BatchedScorer, Scored
-from habitus.store import os_errors
+from habitus.store import os_errors, write_atomic
 from habitus.types import Message, PreferencePair, Status, digest
 
 CHUNK = 4096
@@ -149,11 +150,6 @@ def cached_scores(
     return found
 
 
-def is_first() -> bool:
-    """Whether this is the process that writes files: the first of a launch, or the only one."""
-    return os.environ.get("RANK", "0") == "0"
-
-
 def shared(value: Any) -> Any:
     """Return the first process's value in all processes of a launch."""
     if not hf.launched():
@@ -161,6 +157,30 @@ def shared(value: Any) -> Any:
     from accelerate.utils import broadcast_object_list
 
     return broadcast_object_list([value], from_process=0)[0]
+
+
+def first_alone(work: Callable[[], Any], marker: Path) -> Any:
+    """Return what `work` gives in the first process of a launch, in all of them.
+
+    The others wait for a file and not for a message, which would be given up after some minutes.
+
+    Args:
+        work: What only the first process does.
+        marker: The file; its folder is one that all processes see.
+    """
+    if not hf.launched():
+        return work()
+    token = shared(uuid.uuid4().hex)  # a marker of an earlier launch says nothing
+    found = None
+    if is_first():
+        try:
+            found = work()
+        finally:
+            write_atomic(marker, [token.encode()])
+    else:
+        while not marker.is_file() or marker.read_text(encoding="utf-8") != token:
+            time.sleep(0.5)
+    return shared(found)
 
 
 def _read_cache(path: Path) -> dict[str, Scored]:

@@ -121,6 +121,8 @@ def arguments(policy: Policy, folder: Path, settings: SupervisedSettings, seed: 
         dataloader_pin_memory=not on_cpu,
         remove_unused_columns=False,
         report_to=[],
+        log_level_replica="passive",
+        ddp_find_unused_parameters=False,
         logging_strategy="steps",
         logging_steps=1,
         save_strategy="steps",

@@ -33,9 +33,10 @@ from habitus.train.locals.supervised import learn, make_examples
 from habitus.train.locals.warmup import Kept, sample_criteria
 from habitus.train.scpo import LIBRARIES
 from habitus.train.study import MODEL, RUN
-from habitus.train.texts import is_first
+from habitus.train.texts import first_alone, is_first, shared
 
 WARMUP, EXCLUDED, HELD_OUT, MERGED = "warmup", "excluded.jsonl", "heldout.json", "base"
+SAMPLED = ".sampled"  # says to the other processes of a launch that criteria are sampled
 
 
 def train_locals(
@@ -114,6 +115,7 @@ class _Run:
         if is_first():
             shutil.rmtree(plan.out / CHECKPOINTS, ignore_errors=True)
             shutil.rmtree(plan.out / WARMUP / CHECKPOINTS, ignore_errors=True)
+            (plan.out / WARMUP / SAMPLED).unlink(missing_ok=True)
         self._note(done=True)
         return self.record
 
@@ -232,27 +234,28 @@ class _Run:
             raise _OutOfTimeError(f"after warm-up step {done.steps} of {plan.supervised.steps}")
         if is_first():
             policy.save(folder / MODEL if plan.stage == "both" else plan.out / MODEL)
+        shared(None)  # no process goes on from an adapter that is not there yet
 
     def _criteria(self, policy: Policy, views: Sequence[View], folder: Path) -> list[Kept]:
         plan = self.plan
-        if hf.processes() > 1:
-            raise InputError(
-                "criteria are sampled by one process: run the warm-up without a launch"
-            )
         ids = list(dict.fromkeys(view.item.id for view in views))
         random.Random(plan.seed).shuffle(ids)  # noqa: S311 - no secret
         chosen = set(ids[: plan.warmup_pairs])
         asked = [view for view in views if view.item.id in chosen]
-        with progress("criteria", len(asked), unit="prompts") as step:
-            kept = sample_criteria(
-                policy.engine(),
-                self.prompting,
-                asked,
-                folder,
-                plan.sampling,
-                deadline=self.deadline,
-                advance=step,
-            )
+
+        def sample() -> list[Kept] | None:
+            with progress("criteria", len(asked), unit="prompts") as step:
+                return sample_criteria(
+                    policy.engine(),
+                    self.prompting,
+                    asked,
+                    folder,
+                    plan.sampling,
+                    deadline=self.deadline,
+                    advance=step,
+                )
+
+        kept: list[Kept] | None = first_alone(sample, folder / SAMPLED)
         if kept is None:
             raise _OutOfTimeError("while criteria were sampled")
         both = sum(each.both for each in kept)

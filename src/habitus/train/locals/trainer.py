@@ -62,6 +62,8 @@ def arguments(policy: Policy, plan: LocalsPlan) -> Any:
             use_cpu=on_cpu,
             dataloader_pin_memory=not on_cpu,
             report_to=[],
+            log_level_replica="passive",
+            ddp_find_unused_parameters=False,
             logging_strategy="steps",
             logging_steps=1,
             save_strategy="steps",
