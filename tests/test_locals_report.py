@@ -16,7 +16,7 @@ from habitus.metrics.locals_read import read_runs
 from habitus.metrics.locals_summary import summarise_runs
 from habitus.report.locals import findings, print_locals, render_locals, verdict
 from habitus.report.locals_criteria import held_out_views, training_views
-from habitus.report.locals_figures import View, differing, group_figures
+from habitus.report.locals_figures import View, appr_table, differing, group_figures
 from habitus.report.terminal import Sparkline
 from habitus.report.text import Budget
 from tests.locals_run_samples import held_out, step, text, watched, write_run
@@ -104,6 +104,13 @@ def test_seeds_of_one_configuration_are_pooled(tmp_path):
     (seeds,) = [each for each in found.figures.seeds if each.measure == "accuracy"]
     assert seeds.runs == ("s0", "s1")
     assert (seeds.mean, seeds.sd) == pytest.approx((0.5, 0.02**0.5))
+
+
+def test_too_narrow_an_interval_is_said_to_be(tmp_path):
+    one, other = two(tmp_path, n=29)
+    assert "too narrow" in appr_table(view_of(one, other)).note
+    one, other = two(tmp_path, n=30)
+    assert "too narrow" not in appr_table(view_of(one, other)).note
 
 
 def test_settings_that_differ(tmp_path):
@@ -201,7 +208,7 @@ def test_the_same_pair_early_midway_and_late(tmp_path):
     views = training_views(read_runs([folder]), Budget(10**6))
     assert [view.title for view in views] == ["Who?", "Who?"]
     columns = views[0].columns
-    assert [c.title for c in columns] == ["before training", "after step 50", "after step 100"]
+    assert [c.title for c in columns] == ["before reinforcement", "after step 50", "after step 100"]
     assert [c.text.text for c in columns] == [f"text of step {s}" for s in (0, 50, 100)]
     assert [c.right for c in columns] == [None, True, True]
     assert "no </criteria>" in columns[0].figures
@@ -302,7 +309,7 @@ def test_the_terminal_shows_figures_and_curves(tmp_path, encoding):
     print_locals(view_of(one, other), Console(file=raw, width=80))
     raw.flush()
     text = " ".join(raw.buffer.getvalue().decode(encoding).split())
-    assert "trained - base" in text
+    assert "Paired differences in accuracy" in text
     assert "+75.0" in text
     rising = "▁▂▃▄▅▆▇█" if encoding == "utf-8" else "_..-=**#"
     shown = text.replace("\u00a0", " ").replace(" |", "").replace("|", "")

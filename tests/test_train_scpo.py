@@ -362,7 +362,18 @@ def test_behaviour_22_two_processes_train_and_score_as_one(plan, tmp_path, saved
     alone = train_scpo(plan(pairs=pairs, variants=("finetune",), settings=settings))
     # on CPUs `accelerate launch` starts one process, whatever number it is told
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command += ["--nproc_per_node", "2", "-m", "habitus", "train", "scpo", "--pairs", str(file), "--base", str(saved)]
+    command += [
+        "--nproc_per_node",
+        "2",
+        "-m",
+        "habitus",
+        "train",
+        "scpo",
+        "--pairs",
+        str(file),
+        "--base",
+        str(saved),
+    ]
     command += ["--out", str(tmp_path / "two"), "--variant", "finetune", "--fold", "0"]
     command += ["--lr", "1e-3", "--epochs", "1", "--batch-size", "16", "--device", "cpu"]
     command += ["--cache", str(tmp_path / "cache2"), "--threads", "1"]

@@ -25,7 +25,7 @@ PATH = click.Path(path_type=Path)
 def export(adapter: Path, out: Path, kind: str) -> None:
     """Write the LoRA ADAPTER of a trained judge as GGUF for the embedded judge.
 
-    ADAPTER is a folder such as model/ of habitus train locals, on a Llama or Qwen model. Judge with
+    ADAPTER is a folder such as model/ of habitus train locals, on a Llama or Qwen 2 model. Judge with
     it as embedded:MODEL+FILE.gguf, where MODEL is the GGUF of the same base.
     """
     from habitus.cli.console import say

@@ -23,7 +23,7 @@ from habitus.store import os_errors
 TYPES = ("f16", "q8_0", "f32")
 """Number formats. With `q8_0`, matrices whose rows are no multiple of 32 long stay `f16`."""
 
-PERMUTED = {"llama": True, "qwen2": False, "qwen3": False}
+PERMUTED = {"llama": True, "qwen2": False}
 """Model types that can be exported: whether GGUF reorders the rows of their queries and keys."""
 
 SETTINGS = "adapter_config.json"
@@ -52,7 +52,7 @@ def export_adapter(folder: Path, out: Path, kind: str = "f16") -> Exported:
     """Write an adapter as GGUF.
 
     Args:
-        folder: A PEFT adapter whose base is a Llama or Qwen model.
+        folder: A PEFT adapter whose base is a Llama or Qwen 2 model.
         out: The file to write.
         kind: One of `TYPES`.
 

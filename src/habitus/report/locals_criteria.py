@@ -107,7 +107,7 @@ def _view(
     columns = []
     for row in rows:
         step = row["step"]
-        title = "before training" if step == 0 else f"after step {step:,}" if same else (
+        title = "before reinforcement" if step == 0 else f"after step {step:,}" if same else (
             f"step {step:,}, {row['pair']}"
         )  # fmt: skip
         text = budget.clip(row["text"])

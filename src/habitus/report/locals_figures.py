@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import altair as alt
 
+from habitus.metrics.bootstrap import MIN_CLUSTERS
 from habitus.metrics.locals_heldout import BY
 from habitus.metrics.locals_read import HELD_OUT, LocalsRun
 from habitus.metrics.locals_summary import CURVES, Curve, LocalsFigures, overall
@@ -186,6 +187,11 @@ def appr_table(view: View) -> Table:
             figures = (signed(metric.value), plain_interval(metric), pairs(metric))
             rows.append((one_line(run.label, 80), *figures))
     note = "In nats, not clipped: how much criteria raise the right verdict's log-probability."
+    fewest = min(
+        (len({each["group"] for each in run.held_out or ()}) for run in view.measured), default=0
+    )
+    if fewest < MIN_CLUSTERS:
+        note += f" Intervals over fewer than {MIN_CLUSTERS} groups of pairs are too narrow."
     return Table(("Run", "Mean R_appr", "95 % interval", "Pairs"), tuple(rows), note)
 
 

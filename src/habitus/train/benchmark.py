@@ -9,10 +9,10 @@ from typing import Any
 from habitus.data import load
 from habitus.evaluate import Plan, evaluate
 from habitus.evaluate.summary import read_metrics
+from habitus.progress import is_first
 from habitus.store import RunFolder
 from habitus.train import study
 from habitus.train.base import Base
-from habitus.train.texts import is_first
 from habitus.types import ScorerSpec, benchmark_digest
 
 BENCHMARK, BEFORE, AFTER = "benchmark.json", "benchmark-base", "benchmark"

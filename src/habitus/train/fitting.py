@@ -16,9 +16,9 @@ import numpy as np
 from habitus.clients import hf
 from habitus.clients.encode import Encoded
 from habitus.errors import InputError
+from habitus.progress import is_first
 from habitus.store import hold
 from habitus.train.base import Base
-from habitus.train.texts import is_first
 
 CHECKPOINTS = "checkpoints"
 """Folder of a run's checkpoints; it goes when the run is done."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from habitus.errors import InputError, RunError
 from habitus.pairs import non_commercial, pairs_digest
-from habitus.progress import progress
+from habitus.progress import is_first, progress
 from habitus.scorers.batching import Scored
 from habitus.store import refuse_changes, versions
 from habitus.train import study
@@ -18,7 +18,7 @@ from habitus.train.base import Base, LoadOptions, load_base
 from habitus.train.benchmark import Benchmarked
 from habitus.train.fitting import CHECKPOINTS, Row, Settings, fit, held
 from habitus.train.scpo import LIBRARIES
-from habitus.train.texts import Texts, is_first
+from habitus.train.texts import Texts
 from habitus.types import PreferencePair
 
 TRAINING = "training"

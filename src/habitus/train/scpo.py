@@ -18,7 +18,7 @@ import numpy as np
 
 from habitus.errors import InputError, RunError
 from habitus.pairs import non_commercial, pairs_digest
-from habitus.progress import progress
+from habitus.progress import is_first, progress
 from habitus.scorers.batching import Scored
 from habitus.store import refuse_changes, versions
 from habitus.train import study
@@ -27,7 +27,7 @@ from habitus.train.benchmark import Benchmarked
 from habitus.train.fitting import CHECKPOINTS, Fitted, Row, Settings, fit, held
 from habitus.train.losses import Weighting, weigh
 from habitus.train.study import Grid, Unit
-from habitus.train.texts import Texts, cache_folder, cached_scores, is_first
+from habitus.train.texts import Texts, cache_folder, cached_scores
 from habitus.types import PreferencePair
 
 LIBRARIES = ("accelerate", "datasets", "numpy", "peft", "torch", "transformers", "trl")

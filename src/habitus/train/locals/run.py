@@ -20,7 +20,7 @@ from habitus.clients import hf
 from habitus.clients.engine import Reply
 from habitus.errors import HabitusError, InputError, RunError
 from habitus.pairs import non_commercial, pairs_digest
-from habitus.progress import progress
+from habitus.progress import is_first, progress
 from habitus.store import refuse_changes, versions
 from habitus.train import study
 from habitus.train.base import require
@@ -33,7 +33,7 @@ from habitus.train.locals.supervised import learn, make_examples
 from habitus.train.locals.warmup import Kept, sample_criteria
 from habitus.train.scpo import LIBRARIES
 from habitus.train.study import MODEL, RUN
-from habitus.train.texts import first_alone, is_first, shared
+from habitus.train.texts import first_alone, shared
 
 WARMUP, EXCLUDED, HELD_OUT, MERGED = "warmup", "excluded.jsonl", "heldout.json", "base"
 SAMPLED = ".sampled"  # says to the other processes of a launch that criteria are sampled
