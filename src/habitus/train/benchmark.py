@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from habitus.data import load
-from habitus.evaluate import Plan, evaluate
-from habitus.evaluate.summary import read_metrics
 from habitus.progress import is_first
 from habitus.store import RunFolder
 from habitus.train import study
@@ -60,6 +58,8 @@ class Benchmarked:
         )
 
     def _figures(self, out: Path, spec: ScorerSpec) -> dict[str, Any]:
+        from habitus.evaluate import Plan, evaluate  # with tables and pages: only where asked for
+
         assert self._benchmark is not None
         scorer = self._base.scorer(spec, alone=True)
         plan = Plan(scorer=scorer, benchmark=self._benchmark, out=out, resume=True)
@@ -77,6 +77,8 @@ def trained_spec(spec: ScorerSpec, name: str, revision: str) -> ScorerSpec:
 
 def overall(folder: RunFolder) -> dict[str, Any]:
     """Return accuracy, number of items and interval over a whole run."""
+    from habitus.evaluate.summary import read_metrics
+
     for metric in read_metrics(folder).metrics:
         if metric.name == "accuracy" and not metric.group:
             return metric.model_dump(mode="json")
