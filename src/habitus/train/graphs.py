@@ -135,7 +135,8 @@ class StepGraphs:
         kept = {name: value.clone() for name, value in inputs.items()}
         self._set_gradients(self._parameters, [None] * len(self._parameters))
         # What is set up at first use is set up by a pass beside the recording.
-        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        cuda: Any = torch.cuda
+        stream = cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             compute(kept).backward()
