@@ -25,6 +25,7 @@ import argparse
 import json
 import math
 import random
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -38,8 +39,9 @@ import numpy as np
 import torch as typed_torch
 import transformers as typed_transformers
 from scpo_peer import PHASES, Clock, Outcome, Peer, Work, accuracy
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from habitus.errors import HabitusError, InputError
 from habitus.pairs import read_pairs
 from habitus.train import scpo, study
 from habitus.train.base import LoadOptions
@@ -55,14 +57,15 @@ transformers: Any = typed_transformers
 
 COUNTRIES = ("Australia", "Canada", "Chile", "Israel", "Mexico", "New Zealand", "South Africa")
 FOLD, FOLDS = 0, 5
-WORDS = 2000
+WORDS = ["".join(random.Random(at).choices("bdfgklmnprstaeiou", k=4)) for at in range(300)]
+"""Made up."""
 SHAPES = {
     "qwen2-0.5b": (151936, 896, 4864, 24, 14, 2),
     "small": (8192, 384, 1536, 8, 6, 6),
-    "tiny": (2048, 128, 512, 4, 4, 4),
+    "tiny": (2048, 256, 768, 2, 4, 4),
 }
 """Vocabulary, width, width of the MLP, layers, heads, heads of keys and values. The last has about
-1.3 M parameters."""
+2.2 M parameters."""
 TEMPLATE = (
     "{% for m in messages %}<|im_start|> {{ m.role }} {{ m.content }} <|im_end|> {% endfor %}"
 )
@@ -72,13 +75,22 @@ TEMPLATE = (
 
 
 def make_tokenizer() -> Any:
-    """Return a tokenizer with a token for each made-up word."""
-    words = ["<pad>", "<unk>", "<|im_start|>", "<|im_end|>", "user", "assistant"]
-    words += [f"w{number}" for number in range(WORDS)]
-    core = Tokenizer(models.WordLevel({word: at for at, word in enumerate(words)}, "<unk>"))
-    core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    """Return a tokenizer that has a token for each made-up word.
+
+    It is of bytes, as the models' own is: the library reads any tokenizer of a Qwen2 as such.
+    """
+    core = Tokenizer(models.BPE())
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=2000,
+        special_tokens=["<pad>", "<|im_start|>", "<|im_end|>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    core.train_from_iterator([f" {word}" for word in (*WORDS, "user", "assistant")] * 3, trainer)
     fast = transformers.PreTrainedTokenizerFast
-    made = fast(tokenizer_object=core, pad_token="<pad>", eos_token="<|im_end|>", unk_token="<unk>")
+    made = fast(tokenizer_object=core, pad_token="<pad>", eos_token="<|im_end|>")
     made.chat_template = TEMPLATE
     return made
 
@@ -93,7 +105,7 @@ def save_model(shape: str, folder: Path, device: Any) -> None:
     auto = transformers.AutoModelForSequenceClassification
     with torch.device(device):
         model = auto.from_config(config).eval()
-    texts = torch.randint(6, WORDS, (32, 60), device=device)
+    texts = torch.randint(3, 2000, (32, 60), device=device)
     with torch.no_grad():
         spread = model(input_ids=texts, attention_mask=torch.ones_like(texts)).logits.std()
         model.score.weight.mul_(1.0 / spread)
@@ -107,7 +119,7 @@ def make_pairs(per_country: int, countries: int) -> list[PreferencePair]:
     draw = random.Random(0)
 
     def words(count: float) -> str:
-        return " ".join(f"w{draw.randrange(WORDS)}" for _ in range(max(2, round(count))))
+        return " ".join(draw.choice(WORDS) for _ in range(max(2, round(count))))
 
     found = []
     for country in [*COUNTRIES, *(f"Country {n}" for n in range(8, countries + 1))][:countries]:
@@ -127,6 +139,13 @@ def make_pairs(per_country: int, countries: int) -> list[PreferencePair]:
             )
             found.append(pair)
     return found
+
+
+def usual_length(pairs: Sequence[PreferencePair], base: Path) -> float:
+    """Return the median number of tokens of a text, as the base's tokenizer has it."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(base)
+    texts = [f"{pair.prompt[-1].content} {pair.chosen}" for pair in pairs[::7]]
+    return float(np.median([len(ids) for ids in tokenizer(texts)["input_ids"]]))
 
 
 def some_countries(pairs: Sequence[PreferencePair], count: int) -> tuple[str, ...]:
@@ -243,7 +262,7 @@ def main() -> None:
         print(
             f"torch {torch.__version__}, transformers {transformers.__version__}, {work.precision}; "
             f"{asked.model}; {len(work.pairs)} pairs of {len(work.grid.countries)} countries, "
-            f"{len(work.units)} units",
+            f"median {usual_length(work.pairs, work.base):.0f} tokens; {len(work.units)} units",
             flush=True,
         )
         warm_up(work)
@@ -295,8 +314,10 @@ def make_work(asked: argparse.Namespace, base: Path, device: Any) -> Work:
     pairs = [pair for pair in pairs if pair.country in countries]
     if asked.model in SHAPES:
         save_model(asked.model, base, device)
-    else:
+    elif Path(asked.model, "config.json").is_file():
         base = Path(asked.model)
+    else:
+        raise InputError(f"--model {asked.model}: no folder of a model, nor {', '.join(SHAPES)}")
     settings = Settings(batch_size=asked.batch_size, epochs=asked.epochs, lr=asked.lr)
     grid = Grid(countries, VARIANTS, (FOLD,))
     return Work(pairs, grid, base, settings, device, asked.precision)
@@ -313,7 +334,7 @@ def arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--small", action="store_true", help="a tiny model, 20 pairs, one thread")
+    parser.add_argument("--small", action="store_true", help="a tiny model, 16 pairs, one thread")
     parser.add_argument("--model", help=f"{', '.join(SHAPES)}, or a folder with a chat template")
     parser.add_argument("--pairs", help="made-up pairs of a country (600), or a folder of pairs")
     parser.add_argument("--countries", type=int, default=7, help="those with the most pairs")
@@ -331,7 +352,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--peer-checkpoints", action=yes_or_no, default=False)
     asked = parser.parse_args()
     asked.model = asked.model or ("tiny" if asked.small else "qwen2-0.5b")
-    asked.pairs = asked.pairs or ("20" if asked.small else "600")
+    asked.pairs = asked.pairs or ("16" if asked.small else "600")
     asked.precision = asked.precision or ("fp32" if asked.device == "cpu" else "bf16")
     if asked.small and asked.threads is None:
         asked.threads = 1
@@ -341,4 +362,7 @@ def arguments() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except HabitusError as error:
+        sys.exit(str(error))

@@ -282,6 +282,11 @@ def test_a_step_cap_never_lengthens_the_epochs(plan):
     assert Settings(epochs=3, batch_size=8).steps(100) == 39
 
 
+def test_training_without_a_benchmark_needs_no_tables():
+    code = "import sys, habitus.train.scpo, habitus.train.rm; sys.exit('polars' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
 def test_benchmark_before_and_after(plan, write_items):
     from tests.conftest import make_item
 
