@@ -144,6 +144,10 @@ def test_the_command(tmp_path):
     out = tmp_path / "a.gguf"
     done = CliRunner().invoke(export, [str(adapter), "--out", str(out)], catch_exceptions=False)
     assert done.exit_code == 0
+    first = out.read_bytes()
+    run = str(adapter.parent)  # the folder that model/ is in
+    assert not CliRunner().invoke(export, [run, "--out", str(out)]).exit_code
+    assert out.read_bytes() == first
     assert f"embedded:MODEL+{out}" in done.stderr.replace("\n", "")
 
 

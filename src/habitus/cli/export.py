@@ -25,12 +25,13 @@ PATH = click.Path(path_type=Path)
 def export(adapter: Path, out: Path, kind: str) -> None:
     """Write the LoRA ADAPTER of a trained judge as GGUF for the embedded judge.
 
-    ADAPTER is a folder such as model/ of habitus train locals, on a Llama or Qwen 2 model. Judge with
+    ADAPTER is a folder of habitus train locals, or the model/ in one, on a Llama or Qwen 2 model. Judge with
     it as embedded:MODEL+FILE.gguf, where MODEL is the GGUF of the same base.
     """
     from habitus.cli.console import say
     from habitus.clients.lora_gguf import export_adapter
 
-    done = export_adapter(adapter, out, kind)
+    inner = adapter / "model"
+    done = export_adapter(inner if inner.is_dir() else adapter, out, kind)
     say(f"{done.path}: rank {done.rank}, {done.layers} matrices, {done.size / 1e6:.2f} MB")
     say(f"the judge: embedded:MODEL+{done.path}, such as embedded:smollm2-135m+{done.path}")

@@ -228,10 +228,12 @@ def lines(
     base = alt.Chart(alt.InlineData(values=values)).encode(x=x, color=TONE, tooltip=tips)
     ending = alt.Chart(alt.InlineData(values=ends)).encode(x=x, y=y)
     parts = [
-        base.mark_rule(opacity=0.4, strokeWidth=2).encode(y=alt.Y("low:Q"), y2="high:Q"),
         base.mark_line(strokeWidth=2).encode(y=y, strokeDash=dash, detail="line:N"),
         base.mark_point(style="figure", size=40).encode(y=y),
     ]
+    if any(low is not None for line in found for _, _, low, _ in line.points):
+        bar = base.mark_rule(opacity=0.4, strokeWidth=2).encode(y=alt.Y("low:Q"), y2="high:Q")
+        parts.insert(0, bar)
     if names:
         parts.append(ending.mark_text(style="figures", dx=10).encode(text="line:N"))
     if mark is not None:
