@@ -38,6 +38,8 @@ DEMO_MODEL = --model smollm2-135m --max-new-tokens 64 --evaluate-pairs $(LOCALS)
 DEMO_WARMUP = --warmup-pairs 4 --warmup-samples 4 --warmup-steps 12 --warmup-batch 8 --warmup-lr 1e-3 --verdict-share 0.25
 DEMO_RL = --steps 5 --prompts-per-step 2 --group 4 --lr 3e-5 --on-collapse warn
 
+# Threads that wait asleep: spinning ones take many times as long beside other work.
+demo-locals: export OMP_WAIT_POLICY = passive
 demo-locals: extras ## train a judge that writes criteria for a few steps on a CPU, and show its curves
 	test -d $(LOCALS)/pairs || $(BIN)/habitus pairs carb-open:train $(DEMO_COUNTRIES) --test-share 0.3 --seed 1 --out $(LOCALS)/pairs
 	$(BIN)/habitus train locals --pairs $(LOCALS)/pairs --out $(LOCALS)/base --stage base $(DEMO_MODEL)
