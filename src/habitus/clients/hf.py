@@ -7,6 +7,8 @@ module does not.
 
 from __future__ import annotations
 
+import atexit
+import functools
 import hashlib
 import importlib
 import importlib.util
@@ -313,9 +315,17 @@ def launch_state(*, cpu: bool) -> Any:
         MissingExtraError: When accelerate is not installed.
     """
     try:
-        return importlib.import_module("accelerate").PartialState(cpu=cpu)
+        state = importlib.import_module("accelerate").PartialState(cpu=cpu)
     except ImportError as error:
         raise MissingExtraError("scoring on several devices", "hf") from error
+    _leave_at_exit()
+    return state
+
+
+@functools.cache
+def _leave_at_exit() -> None:
+    """Leave the other processes in order: torch's threads must not outlast the interpreter."""
+    atexit.register(importlib.import_module("accelerate").PartialState().destroy_process_group)
 
 
 def load_tokenizer(checkpoint: Checkpoint, *, trust_remote_code: bool = False) -> Any:
