@@ -115,6 +115,32 @@ def hold(lock: Path, path: Path) -> Iterator[None]:
         held.release()
 
 
+def write_json(path: Path, value: Any, *, indent: int = 1) -> None:
+    """Write a value as readable UTF-8 JSON, whole or not at all.
+
+    Raises:
+        RunError: When the disk is full or the folder cannot be written.
+        ValueError: When a number is not finite: JSON has no such numbers.
+    """
+    text = json.dumps(value, ensure_ascii=False, indent=indent, allow_nan=False)
+    write_atomic(path, [text.encode(), b"\n"])
+
+
+def safe_name(name: str) -> str:
+    """Return a name with only letters that every file system takes."""
+    return "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in name)
+
+
+def read_judgements(path: Path) -> Iterator[Judgement]:
+    """Read the finished judgements of a log, one by one; a torn last line is left out."""
+    if not path.exists():
+        return
+    with path.open("rb") as lines:
+        for line in lines:
+            if line.endswith(b"\n"):
+                yield Judgement.model_validate_json(line)
+
+
 @dataclass
 class RunFolder:
     """One run on disk."""
@@ -165,13 +191,7 @@ class RunFolder:
 
     def judgements(self) -> Iterator[Judgement]:
         """Read the finished judgements, one by one; a torn last line is left out."""
-        file = self.path / JUDGEMENTS
-        if not file.exists():
-            return
-        with file.open("rb") as lines:
-            for line in lines:
-                if line.endswith(b"\n"):
-                    yield Judgement.model_validate_json(line)
+        return read_judgements(self.path / JUDGEMENTS)
 
 
 def versions(libraries: Iterable[str]) -> dict[str, str]:
@@ -338,6 +358,4 @@ class JudgementLog:
 
 def default_path(benchmark: str, scorer: str, seed: int) -> Path:
     """Return `runs/BENCHMARK__MODEL__sSEED`, with only letters that every file system takes."""
-    name = f"{benchmark}__{scorer}__s{seed}"
-    safe = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in name)
-    return Path("runs") / safe[:150]
+    return Path("runs") / safe_name(f"{benchmark}__{scorer}__s{seed}")[:150]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from habitus.audit.model import Audit
-from habitus.store import write_atomic
+from habitus.store import safe_name, write_atomic
 
 AUDIT = "audit.json"
 """Name of the file."""
@@ -42,8 +42,7 @@ def write_json(audit: Audit, folder: Path) -> Path:
 
 def default_path(benchmark: str) -> Path:
     """Return `runs/audit__NAME`, with only letters that every file system takes."""
-    safe = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in benchmark)
-    return Path("runs") / f"audit__{safe[:100]}"
+    return Path("runs") / f"audit__{safe_name(benchmark)[:100]}"
 
 
 def _plain(value: Any) -> Any:

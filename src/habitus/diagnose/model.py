@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import FiniteFloat
 
+from habitus.metrics.statistics import told_apart
 from habitus.types import Frozen, Metric
 
 DIAGNOSIS, PAGE = "diagnosis.json", "diagnosis.html"
@@ -50,9 +51,7 @@ class CueTest(Frozen):
     @property
     def clear(self) -> bool:
         """True when the mean is told from 0 after the correction, and the interval agrees."""
-        if self.p_holm is None or self.mean is None or self.ci_low is None or self.ci_high is None:
-            return False
-        return self.p_holm < 0.05 and (self.ci_low > 0 or self.ci_high < 0)
+        return self.mean is not None and told_apart(self.p_holm, self.ci_low, self.ci_high)
 
     @property
     def raises(self) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +23,7 @@ from habitus.metrics.cues import (
     forms_of,
     read_cues,
 )
-from habitus.store import ITEMS, JUDGEMENTS, RunFolder, default_path, write_atomic
+from habitus.store import ITEMS, JUDGEMENTS, RunFolder, default_path, write_json
 from habitus.types import Item, Judgement, Metric
 
 MAX_WORST, MAX_WORST_OF_A_CUE = 20, 4
@@ -155,8 +154,7 @@ def rebuild(folder: RunFolder, *, k: float = 1.0, resamples: int = RESAMPLES) ->
         notes=(*info.notes, *_notes(first, metrics, judgements, everything)),
         worst=worst_cases(first),
     )
-    text = json.dumps(found.model_dump(mode="json"), ensure_ascii=False, indent=1, allow_nan=False)
-    write_atomic(folder.path / DIAGNOSIS, [text.encode(), b"\n"])
+    write_json(folder.path / DIAGNOSIS, found.model_dump(mode="json"))
     return found
 
 

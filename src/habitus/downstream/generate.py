@@ -9,7 +9,6 @@ writes the same bytes also where a batch shows in the last digits.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -22,7 +21,14 @@ from habitus.downstream.model import Generation, GenerationStatus, Sampling, Tas
 from habitus.errors import RunError
 from habitus.progress import progress
 from habitus.prompts import Segment
-from habitus.store import append_whole, dump_line, hold, os_errors, write_atomic
+from habitus.store import (
+    append_whole,
+    dump_line,
+    hold,
+    os_errors,
+    safe_name,
+    write_json,
+)
 from habitus.types import Status, digest
 
 CHUNK = 512
@@ -33,9 +39,7 @@ _FAILED = {Status.TRUNCATED: GenerationStatus.LONG, Status.REFUSED: GenerationSt
 
 def file_name(task: str, policy: str, key: str) -> str:
     """Return the name of a generations file, with only letters that every file system takes."""
-    name = f"{task}__{policy}"
-    safe = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in name)
-    return f"{safe[:100]}__{key}.jsonl"
+    return f"{safe_name(f'{task}__{policy}')[:100]}__{key}.jsonl"
 
 
 def unit_of(policy: str, prompt: str, sampling: Sampling, seed: int, index: int) -> str:
@@ -135,8 +139,7 @@ class GenerationFile:
         """Write beside the file what its answers are made of, unless that is there."""
         beside = self.path.with_suffix(".json")
         if not beside.exists():
-            text = json.dumps(about, ensure_ascii=False, indent=2)
-            write_atomic(beside, [text.encode(), b"\n"])
+            write_json(beside, about, indent=2)
 
 
 def generate(

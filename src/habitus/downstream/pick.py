@@ -10,7 +10,7 @@ alone.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from habitus.downstream.model import Answer, Pick, ScoreLine, TaskPrompt
 from habitus.errors import InputError
 from habitus.progress import progress
 from habitus.scorers.judge_looks import LETTERS
-from habitus.store import JudgementLog, os_errors, write_atomic
+from habitus.store import JudgementLog, os_errors, read_judgements, write_atomic
 from habitus.types import (
     Candidate,
     Item,
@@ -100,9 +100,13 @@ def _name(index: int) -> str:
     return f"a{index}"
 
 
-def items_of(sets: Sequence[AnswerSet], spec: ScorerSpec) -> dict[str, Item]:
-    """Return the items that a reward model has to judge, by prompt."""
-    distinct = spec.kind != "baseline"
+def items_of(sets: Sequence[AnswerSet], *, distinct: bool) -> dict[str, Item]:
+    """Return the items that reward models have to judge, by prompt.
+
+    Args:
+        sets: The answers.
+        distinct: As in `AnswerSet.item`; baselines get all answers.
+    """
     found = {one.prompt.id: one.item(distinct=distinct) for one in sets}
     return {name: item for name, item in found.items() if item is not None}
 
@@ -167,7 +171,7 @@ def units_of(items: Mapping[str, Item], spec: ScorerSpec, seed: int) -> dict[str
 
 def complete(path: Path, units: Mapping[str, str]) -> bool:
     """Tell whether a log holds all judgements, so that no model is needed."""
-    found = {judgement.item_id: judgement.unit for judgement in read_log(path)}
+    found = {judgement.item_id: judgement.unit for judgement in read_judgements(path)}
     return all(found.get(name) == unit for name, unit in units.items())
 
 
@@ -190,23 +194,18 @@ def _unit(line: bytes) -> str | None:
         return None
 
 
-def read_log(path: Path) -> list[Judgement]:
-    """Read the finished judgements of a log; a torn last line is left out."""
-    if not path.exists():
-        return []
-    with path.open("rb") as lines:
-        return [Judgement.model_validate_json(line) for line in lines if line.endswith(b"\n")]
-
-
 def score_lines(
-    sets: Sequence[AnswerSet], spec: ScorerSpec, judgements: Sequence[Judgement]
+    sets: Sequence[AnswerSet],
+    items: Mapping[str, Item],
+    spec: ScorerSpec,
+    judgements: Iterable[Judgement],
 ) -> list[ScoreLine]:
     """Return a reward model's scores of each set that has candidates.
 
-    Where all answers are one text they are equal, whatever its score: nobody was asked.
+    `items` are those of `items_of`. Where all answers are one text they are equal, whatever its
+    score: nobody was asked.
     """
     found = {judgement.item_id: judgement for judgement in judgements}
-    items = items_of(sets, spec)
     lines = []
     for one in sets:
         name, candidates = one.prompt.id, one.candidates

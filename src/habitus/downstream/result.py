@@ -9,6 +9,7 @@ from pydantic import Field, FiniteFloat, ValidationError
 
 from habitus.downstream.model import RESULT, Sampling
 from habitus.errors import InputError, RunError
+from habitus.metrics.statistics import told_apart
 from habitus.types import Frozen
 
 
@@ -46,9 +47,7 @@ class Gain(Frozen):
     @property
     def clear(self) -> bool:
         """True when it is told from 0 after the correction, and the interval agrees."""
-        if self.p_holm is None or self.low is None or self.high is None:
-            return False
-        return self.p_holm < 0.05 and (self.low > 0 or self.high < 0)
+        return told_apart(self.p_holm, self.low, self.high)
 
 
 class CurvePoint(Frozen):

@@ -31,7 +31,6 @@ from habitus.downstream.pick import (
     complete,
     items_of,
     judge_sets,
-    read_log,
     score_lines,
     units_of,
     win_rates,
@@ -42,8 +41,16 @@ from habitus.downstream.summary import Scored, answer_counts, distinct_texts, fi
 from habitus.downstream.tasks import Task, TaskOptions, choose, load_task
 from habitus.errors import InputError, RunError
 from habitus.scorers import engines, resolve
-from habitus.store import dump_line, hold, refuse_changes, versions, write_atomic
-from habitus.types import Frozen, Scorer, ScorerSpec, digest
+from habitus.store import (
+    dump_line,
+    hold,
+    read_judgements,
+    refuse_changes,
+    versions,
+    write_atomic,
+    write_json,
+)
+from habitus.types import Frozen, Item, Scorer, ScorerSpec, digest
 
 LIBRARIES = ("numpy", "openai", "polars", "scipy", "torch", "transformers", "xllamacpp")
 """Libraries whose versions are recorded."""
@@ -106,6 +113,7 @@ class _Run:
         self._say = say
         self._out = plan.out
         self._config: dict[str, Any] = {}
+        self._made: dict[bool, dict[str, Item]] = {}
 
     def go(self) -> Downstream:
         generations = self._generations()
@@ -141,7 +149,7 @@ class _Run:
         if old is None:
             self._config = config | {"versions": versions(LIBRARIES), "command": plan.command}
             _write_lines(self._out / files.PROMPTS, task.prompts)
-            _write_json(self._out / files.CONFIG, self._config)
+            write_json(self._out / files.CONFIG, self._config, indent=2)
         else:
             refuse_changes({key: old.get(key) for key in config}, config, self._out)
             self._config = old
@@ -245,7 +253,7 @@ class _Run:
         path, about = self._out / GRADES, self._out / "grader.json"
         known = _read_model(about, ScorerEntry)
         if known is not None and not self._plan.retry_failed:
-            units = units_of(items_of(sets, known.spec), known.spec, self._plan.seed)
+            units = units_of(self._items(sets, known.spec), known.spec, self._plan.seed)
             if complete(path, units):
                 return known.spec
         with closing(resolve(choice.name, choice.options)) as grader:
@@ -259,15 +267,18 @@ class _Run:
                     about,
                 )
             entry = ScorerEntry(name=choice.asked, spec=grader.spec, parameters=_weights(grader))
-            _write_json(about, entry.model_dump(mode="json"))
-            items = items_of(sets, grader.spec)
+            write_json(about, entry.model_dump(mode="json"), indent=2)
+            items = self._items(sets, grader.spec)
             retry = self._plan.retry_failed
             judge_sets(path, grader, items, self._plan.seed, self._say, retry_failed=retry)
             return grader.spec
 
     def _with_grades(self, sets: Sequence[AnswerSet], grader: ScorerSpec) -> list[AnswerSet]:
         lines = {
-            line.prompt: line for line in score_lines(sets, grader, read_log(self._out / GRADES))
+            line.prompt: line
+            for line in score_lines(
+                sets, self._items(sets, grader), grader, read_judgements(self._out / GRADES)
+            )
         }
         result = []
         for one in sets:
@@ -314,21 +325,30 @@ class _Run:
             same = next((one for one in entries if one.spec.digest == spec.digest), None)
             if same is None:
                 entries.append(entry)
-                _write_json(
-                    self._out / files.SCORERS, [one.model_dump(mode="json") for one in entries]
+                write_json(
+                    self._out / files.SCORERS,
+                    [one.model_dump(mode="json") for one in entries],
+                    indent=2,
                 )
             elif same.name != entry.name:
                 self._say(f"note: {choice.asked} is {same.name}, which is there already")
-            items, retry = items_of(sets, spec), self._plan.retry_failed
+            items, retry = self._items(sets, spec), self._plan.retry_failed
             judge_sets(
                 self._log(spec), scorer, items, self._plan.seed, self._say, retry_failed=retry
             )
+
+    def _items(self, sets: Sequence[AnswerSet], spec: ScorerSpec) -> dict[str, Item]:
+        """Return what a reward model has to judge: the same for all, but for baselines."""
+        apart = spec.kind == "baseline"
+        if apart not in self._made:
+            self._made[apart] = items_of(sets, distinct=not apart)
+        return self._made[apart]
 
     def _log(self, spec: ScorerSpec) -> Path:
         return self._out / "scores" / f"{spec.digest}.jsonl"
 
     def _complete(self, entry: ScorerEntry, sets: Sequence[AnswerSet]) -> bool:
-        units = units_of(items_of(sets, entry.spec), entry.spec, self._plan.seed)
+        units = units_of(self._items(sets, entry.spec), entry.spec, self._plan.seed)
         return complete(self._log(entry.spec), units)
 
     # --- the figures ---
@@ -342,13 +362,13 @@ class _Run:
     ) -> Downstream:
         scored = []
         for entry in entries:
-            units = units_of(items_of(sets, entry.spec), entry.spec, self._plan.seed).values()
-            wanted = set(units)
-            judged = [one for one in read_log(self._log(entry.spec)) if one.unit in wanted]
+            items = self._items(sets, entry.spec)
+            wanted = set(units_of(items, entry.spec, self._plan.seed).values())
+            judged = [one for one in read_judgements(self._log(entry.spec)) if one.unit in wanted]
             if len(judged) < len(wanted):
                 self._say(f"note: {entry.name} has not scored all prompts: --resume with it")
             scored.append(
-                Scored(entry, tuple(score_lines(sets, entry.spec, judged)), tuple(judged))
+                Scored(entry, tuple(score_lines(sets, items, entry.spec, judged)), tuple(judged))
             )
         self._say("computing the figures")
         found = figures_of(sets, scored, self._plan.seed)
@@ -384,7 +404,7 @@ class _Run:
             versions=config["versions"],
             command=config["command"],
         )
-        _write_json(self._out / files.RESULT, result.model_dump(mode="json"))
+        write_json(self._out / files.RESULT, result.model_dump(mode="json"), indent=2)
         return result
 
 
@@ -396,11 +416,6 @@ def _weights(scorer: Scorer) -> int | None:
 
 def _write_lines(path: Path, records: Iterable[Frozen]) -> None:
     write_atomic(path, (dump_line(record) for record in records))
-
-
-def _write_json(path: Path, value: Any) -> None:
-    text = json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False)
-    write_atomic(path, [text.encode(), b"\n"])
 
 
 def _read_model(path: Path, kind: type[ScorerEntry]) -> ScorerEntry | None:

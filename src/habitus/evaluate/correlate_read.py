@@ -80,9 +80,8 @@ def _match_all(
     """Match the runs' reward models with those of each downstream run, and say what is left."""
     found, notes = [], []
     for outcome in outcomes:
-        others = [Named(one.names, one.digest) for one in outcome.models]
-        found.append(match([model.named for model in models], others, request.how))
-        notes += _match_notes(outcome.name, models, others, found[-1])
+        found.append(match([model.named for model in models], outcome.models, request.how))
+        notes += _match_notes(outcome.name, models, outcome.models, found[-1])
     if not any(one.pairs for one in found):
         theirs = _few([one.names[0] for one in outcomes[0].models])
         hint = "" if request.how == "auto" else ", or leave out --match"

@@ -16,6 +16,7 @@ from typing import Any
 import polars as pl
 
 from habitus.errors import InputError
+from habitus.evaluate.matching import Named
 from habitus.metrics.correlation_scores import UNITS_SCHEMA, Scores, make_scores
 from habitus.metrics.preferences_files import Schema, read_lines, read_object
 
@@ -39,13 +40,9 @@ _GROUPS: Schema = {"id": pl.String, "group": pl.String}
 
 
 @dataclass(frozen=True)
-class OutcomeModel:
+class OutcomeModel(Named):
     """A reward model of a downstream run."""
 
-    names: tuple[str, ...]
-    """What it may be called, its label first."""
-    digest: str
-    """Digest of its specification."""
     parameters: int | None
     """Number of its weights, where known."""
 

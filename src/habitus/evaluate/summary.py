@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from habitus import metrics, taxonomy
 from habitus.errors import RunError
-from habitus.store import ITEMS, JUDGEMENTS, METRICS, RunFolder, write_atomic
+from habitus.store import ITEMS, JUDGEMENTS, METRICS, RunFolder, write_json
 from habitus.types import Comparison, Metric
 
 
@@ -77,8 +77,7 @@ def write_metrics(folder: RunFolder) -> RunFigures:
         "metrics": [metric.model_dump(mode="json") for metric in summary.metrics],
         "comparisons": [item.model_dump(mode="json") for item in summary.comparisons],
     }
-    text = json.dumps(body, ensure_ascii=False, indent=1, allow_nan=False)
-    write_atomic(folder.path / METRICS, [text.encode(), b"\n"])
+    write_json(folder.path / METRICS, body)
     return RunFigures(summary, run)
 
 

@@ -28,11 +28,6 @@ class Bounds:
     high: float
     """Upper bound."""
 
-    @property
-    def told(self) -> bool:
-        """True when it leaves 0 out."""
-        return self.low > 0 or self.high < 0
-
 
 def draw_models(families: Ints, seed: int, purpose: str, resamples: int = RESAMPLES) -> Floats:
     """Draw families of RMs with replacement, whole.

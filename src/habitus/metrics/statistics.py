@@ -227,3 +227,16 @@ def detectable_difference(accuracy: float | None, n: float) -> float | None:
     if accuracy is None or n <= 0 or not 0 < accuracy < 1:
         return None
     return (Z95 + Z80) * math.sqrt(2 * accuracy * (1 - accuracy) / n)
+
+
+def told_apart(p_holm: float | None, low: float | None, high: float | None) -> bool:
+    """Tell whether a difference is told from 0: by the corrected test and by the interval.
+
+    Args:
+        p_holm: Its p-value after Holm's correction; None where there was no test.
+        low: Lower bound of its 95 % interval; None where there is none.
+        high: Upper bound.
+    """
+    if p_holm is None or low is None or high is None:
+        return False
+    return p_holm < 0.05 and (low > 0 or high < 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from pydantic_core import to_jsonable_python
@@ -11,17 +10,17 @@ from rich.console import Console
 from habitus.evaluate.correlate import Figures
 from habitus.evaluate.correlate_model import Study
 from habitus.metrics.correlation import EXACT
-from habitus.metrics.correlation_bootstrap import MIN_FAMILIES
+from habitus.metrics.correlation_bootstrap import MIN_FAMILIES, Bounds
 from habitus.metrics.correlation_rivals import Given, Versus
 from habitus.metrics.correlation_summary import FEW, Correlation
-from habitus.metrics.statistics import MAX_DRAWS
+from habitus.metrics.statistics import MAX_DRAWS, told_apart
 from habitus.report import correlate_figures as parts
 from habitus.report.correlate_figures import FILE, View, shown
 from habitus.report.findings import Finding
 from habitus.report.page import build_page, shown_notes
 from habitus.report.terminal import make_table, say_findings, say_line, styled
 from habitus.report.text import Budget, count, decimal, one_line, p_value
-from habitus.store import write_atomic
+from habitus.store import write_atomic, write_json
 
 LOW_RELIABILITY = 0.5
 """Below this reliability, noise is more than half of what differs between reward models."""
@@ -37,9 +36,8 @@ def write_correlation(study: Study, figures: Figures, page: Path, command: str) 
         RunError: When the folder cannot be written.
     """
     write_atomic(page, [render_correlation(study, figures, command).encode()])
-    text = json.dumps(to_json(study, figures), ensure_ascii=False, indent=1, allow_nan=False)
     beside = page.parent / FILE
-    write_atomic(beside, [text.encode(), b"\n"])
+    write_json(beside, to_json(study, figures))
     return beside
 
 
@@ -140,9 +138,11 @@ def verdict(view: View) -> Finding:
 def _told(row: Correlation) -> bool:
     """Both the corrected test and the interval must say so."""
     r = row.pearson
-    if r is None or r.over_models is None or row.p_holm is None:
-        return False
-    return row.p_holm < 0.05 and r.over_models.told
+    return r is not None and _clear(row.p_holm, r.over_models)
+
+
+def _clear(p_holm: float | None, found: Bounds | None) -> bool:
+    return found is not None and told_apart(p_holm, found.low, found.high)
 
 
 def _p(p: float | None) -> str:
@@ -215,12 +215,7 @@ def _given_finding(row: Given) -> Finding:
 def _versus_finding(row: Versus) -> Finding:
     if row.difference is None:
         return Finding("note", f"Against {row.second}: no comparison, {row.reason}.")
-    told = (
-        row.p_holm is not None
-        and row.p_holm < 0.05
-        and row.over_models is not None
-        and row.over_models.told
-    )
+    told = _clear(row.p_holm, row.over_models)
     z = (
         ""
         if row.z is None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -34,7 +33,7 @@ from habitus.report.text import (
     percent,
     points,
 )
-from habitus.store import write_atomic
+from habitus.store import write_atomic, write_json
 
 PAGE = "locals-report.html"
 """Name of the page."""
@@ -57,9 +56,8 @@ def write_locals(runs: Sequence[LocalsRun], figures: LocalsFigures, path: Path) 
     """
     view = View(runs, figures)
     write_atomic(path, [render_locals(view).encode()])
-    text = json.dumps(to_json(view), ensure_ascii=False, indent=1, allow_nan=False)
     beside = path.parent / FIGURES
-    write_atomic(beside, [text.encode(), b"\n"])
+    write_json(beside, to_json(view))
     return beside
 
 

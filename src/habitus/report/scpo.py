@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from pydantic_core import to_jsonable_python
@@ -34,7 +33,7 @@ from habitus.report.text import (
     percent,
     points,
 )
-from habitus.store import write_atomic
+from habitus.store import write_atomic, write_json
 
 PAGE = "scpo-report.html"
 """Name of the page."""
@@ -59,9 +58,8 @@ def write_study(study: Study, figures: StudyFigures, path: Path) -> Path:
         RunError: When the folder cannot be written.
     """
     write_atomic(path, [render_study(study, figures).encode()])
-    text = json.dumps(to_json(study, figures), ensure_ascii=False, indent=1, allow_nan=False)
     beside = path.parent / FIGURES
-    write_atomic(beside, [text.encode(), b"\n"])
+    write_json(beside, to_json(study, figures))
     return beside
 
 

@@ -9,6 +9,7 @@ from habitus.metrics.preferences import BASE, DISAGREE
 from habitus.metrics.preferences_read import Study
 from habitus.metrics.preferences_steering import Steering
 from habitus.metrics.preferences_summary import StudyFigures
+from habitus.metrics.statistics import told_apart
 from habitus.report.figures import Figure, Table, cut_table
 from habitus.report.model import MetricTable
 from habitus.report.scpo_charts import LAYERS, LayerRow, MatrixCell, layers, matrix
@@ -108,9 +109,7 @@ def pairs(found: Metric | Comparison) -> str:
 
 def told(found: Comparison) -> bool:
     """True when the corrected test and the interval both tell two models apart."""
-    if found.p_holm is None or found.ci_low is None or found.ci_high is None:
-        return False
-    return found.p_holm < 0.05 and (found.ci_low > 0 or found.ci_high < 0)
+    return told_apart(found.p_holm, found.ci_low, found.ci_high)
 
 
 def difference_words(found: Comparison) -> str:

@@ -37,6 +37,30 @@ def on_one_gpu(arguments: Any) -> Any:
     return arguments
 
 
+def shared_arguments(*, seed: int, save_steps: int, on_cpu: bool) -> dict[str, Any]:
+    """Return the arguments that all trainers have: seeds, where to compute, and nothing told."""
+    return {
+        "seed": seed,
+        "data_seed": seed,
+        "use_cpu": on_cpu,
+        "dataloader_pin_memory": not on_cpu,
+        "report_to": [],
+        "save_steps": save_steps,
+        "save_total_limit": 1,
+        "disable_tqdm": True,
+    }
+
+
+LOGGED_STEPS = {
+    "log_level_replica": "passive",
+    "ddp_find_unused_parameters": False,
+    "logging_strategy": "steps",
+    "logging_steps": 1,
+    "save_strategy": "steps",
+}
+"""Further arguments of trainers that tell their callbacks of every step."""
+
+
 class WeightedCollator:
     """Makes a batch of prepared pairs: chosen responses first, then the rejected ones.
 

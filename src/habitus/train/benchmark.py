@@ -8,8 +8,7 @@ from typing import Any
 
 from habitus.data import load
 from habitus.progress import is_first
-from habitus.store import RunFolder
-from habitus.train import study
+from habitus.store import RunFolder, write_json
 from habitus.train.base import Base
 from habitus.types import ScorerSpec, benchmark_digest
 
@@ -53,9 +52,7 @@ class Benchmarked:
         trained = trained_spec(spec, name, str(folder))
         after = self._figures(folder / AFTER, trained)
         about = {"name": self._benchmark.name, "digest": benchmark_digest(self._benchmark.items)}
-        study.write_json(
-            folder / BENCHMARK, {"before": self._before, "after": after, "benchmark": about}
-        )
+        write_json(folder / BENCHMARK, {"before": self._before, "after": after, "benchmark": about})
 
     def _figures(self, out: Path, spec: ScorerSpec) -> dict[str, Any]:
         from habitus.evaluate import Plan, evaluate  # with tables and pages: only where asked for

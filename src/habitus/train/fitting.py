@@ -193,7 +193,7 @@ def _train(
 
 
 def _arguments(base: Base, folder: Path, settings: Settings, seed: int, pairs: int) -> Any:
-    from habitus.train._trl import RewardConfig, on_one_gpu
+    from habitus.train._trl import RewardConfig, on_one_gpu, shared_arguments
 
     share = settings.batch_size // hf.processes()
     micro = settings.micro_batch or share
@@ -208,23 +208,16 @@ def _arguments(base: Base, folder: Path, settings: Settings, seed: int, pairs: i
         lr_scheduler_type="linear",
         weight_decay=settings.weight_decay,
         max_grad_norm=settings.max_grad_norm,
-        seed=seed,
-        data_seed=seed,
+        **shared_arguments(seed=seed, save_steps=settings.save_steps, on_cpu=on_cpu),
         bf16=False,  # the trainer's own autocast would wrap the model anew in every run
         gradient_checkpointing=None,  # off; False is a deprecated way to say it
         max_length=None,
         disable_dropout=not settings.dropout,
-        use_cpu=on_cpu,
-        dataloader_pin_memory=not on_cpu,
         accelerator_config={"non_blocking": not on_cpu},
         remove_unused_columns=False,  # weights are no argument of the model
-        report_to=[],
         logging_strategy="no",
         logging_nan_inf_filter=False,  # it waits for the loss of each micro-batch; Recorder looks
         save_strategy="steps" if settings.steps(pairs) > settings.save_steps else "no",
-        save_steps=settings.save_steps,
-        save_total_limit=1,
-        disable_tqdm=True,
     )
     return on_one_gpu(arguments)
 

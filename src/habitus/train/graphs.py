@@ -99,8 +99,7 @@ class StepGraphs:
             torch._foreach_zero_(self._gradients)
         else:
             torch._foreach_copy_(self._gradients, now)
-        for parameter, gradient in zip(self._used, self._gradients, strict=True):
-            parameter.grad = gradient
+        self._set_gradients(self._used, self._gradients)
 
     def _record(
         self,
@@ -123,8 +122,7 @@ class StepGraphs:
                 f"steps cannot be recorded as CUDA graphs ({reason[0][:200]}): going on without"
             )
         finally:
-            for parameter, gradient in zip(self._parameters, before, strict=True):
-                parameter.grad = gradient
+            self._set_gradients(self._parameters, before)
         return not self.failed
 
     def _record_now(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -76,11 +76,15 @@ class PairTrainer(WeightedRewardTrainer):
         if self._graphs is None:
             return super().passes(model, inputs, num_items_in_batch)
         tensors, weight, rows = self._parts(inputs)
-        key = (model.config.get_text_config().pad_token_id, sorted(tensors))
+
+        def compute(kept: Mapping[str, Any]) -> Any:
+            texts = {name: value for name, value in kept.items() if name != "weight"}
+            return self._loss(model, texts, kept["weight"], 1)[1]
+
         loss = self._graphs.run(
             tensors | {"weight": weight / num_items_in_batch},
-            lambda kept: self._loss(model, dict(kept), kept["weight"], 1)[1],
-            str(key),
+            compute,
+            model.config.get_text_config().pad_token_id,  # pooling looks for it
         )
         if loss is None:
             return super().passes(model, inputs, num_items_in_batch)
@@ -98,7 +102,6 @@ class PairTrainer(WeightedRewardTrainer):
     def _loss(
         self, model: Any, tensors: dict[str, Any], weight: Any, count: float | None
     ) -> tuple[Any, Any]:
-        tensors.pop("weight", None)
         with self._autocast():
             outputs = model(**tensors, **({"use_cache": False} if self._causal else {}))
         chosen, rejected = outputs.logits.squeeze(-1).float().chunk(2)

@@ -12,7 +12,7 @@ from habitus.errors import InputError, RunError
 from habitus.pairs import non_commercial, pairs_digest
 from habitus.progress import is_first, progress
 from habitus.scorers.batching import Scored
-from habitus.store import refuse_changes, versions
+from habitus.store import refuse_changes, versions, write_json
 from habitus.train import study
 from habitus.train.base import Base, LoadOptions, load_base
 from habitus.train.benchmark import Benchmarked
@@ -140,7 +140,7 @@ def _train(
     }
     if is_first():
         shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
-        study.write_json(folder / study.RUN, record)
+        write_json(folder / study.RUN, record)
     return record
 
 
@@ -161,7 +161,7 @@ def _start(plan: RmPlan, base: Base, folder: Path) -> None:
         refuse_changes(before.get("config", {}), config, plan.out)
     elif is_first():
         spec = base.spec
-        study.write_json(
+        write_json(
             folder / study.STUDY,
             {
                 "method": "bradley-terry",

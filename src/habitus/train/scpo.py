@@ -20,7 +20,7 @@ from habitus.errors import InputError, RunError
 from habitus.pairs import non_commercial, pairs_digest
 from habitus.progress import is_first, progress
 from habitus.scorers.batching import Scored
-from habitus.store import refuse_changes, versions
+from habitus.store import refuse_changes, versions, write_json
 from habitus.train import study
 from habitus.train.base import LoadOptions, load_base
 from habitus.train.benchmark import Benchmarked
@@ -179,7 +179,7 @@ class _Study:
             return
         spec = self.base.spec
         grid = plan.grid
-        study.write_json(
+        write_json(
             path,
             {
                 "method": "scpo",
@@ -273,7 +273,7 @@ class _Study:
                 self.benchmarked.run(folder, unit.name)
         if is_first():
             shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
-            study.write_json(folder / study.RUN, self._record(unit, rows, records, fitted, scores))
+            write_json(folder / study.RUN, self._record(unit, rows, records, fitted, scores))
 
     def _record(
         self,

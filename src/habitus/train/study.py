@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from habitus.errors import InputError, UnknownNameError
-from habitus.store import write_atomic
+from habitus.store import safe_name, write_atomic
 from habitus.train.losses import VARIANTS, Variant
 from habitus.types import PreferencePair
 
@@ -85,11 +85,6 @@ class Grid:
                 self.seeds, self.folds, self.shares, self.countries, self.variants
             )
         ]
-
-
-def safe_name(country: str) -> str:
-    """Return a country's name with only letters that every file system takes."""
-    return "".join(letter if letter.isalnum() or letter in "._" else "-" for letter in country)
 
 
 def choose(
@@ -231,12 +226,6 @@ def slim(pair: PreferencePair) -> dict[str, Any]:
         "language": pair.language,
         "source": pair.source,
     }
-
-
-def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Write a JSON file, whole or not at all."""
-    text = json.dumps(value, ensure_ascii=False, indent=1, allow_nan=False)
-    write_atomic(path, [text.encode(), b"\n"])
 
 
 def write_lines(path: Path, records: Iterable[Mapping[str, Any]]) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from habitus.clients import hf
-from habitus.train._trl import on_one_gpu
+from habitus.train._trl import LOGGED_STEPS, on_one_gpu, shared_arguments
 
 if TYPE_CHECKING:
     from habitus.train.locals.model import Policy
@@ -114,20 +114,9 @@ def arguments(policy: Policy, folder: Path, settings: SupervisedSettings, seed: 
         lr_scheduler_type="linear",
         weight_decay=0.0,
         max_grad_norm=1.0,
-        seed=seed,
-        data_seed=seed,
         bf16=policy.bf16,
-        use_cpu=on_cpu,
-        dataloader_pin_memory=not on_cpu,
         remove_unused_columns=False,
-        report_to=[],
-        log_level_replica="passive",
-        ddp_find_unused_parameters=False,
-        logging_strategy="steps",
-        logging_steps=1,
-        save_strategy="steps",
-        save_steps=settings.save_steps,
-        save_total_limit=1,
-        disable_tqdm=True,
+        **LOGGED_STEPS,
+        **shared_arguments(seed=seed, save_steps=settings.save_steps, on_cpu=on_cpu),
     )
     return on_one_gpu(found)

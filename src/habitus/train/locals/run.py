@@ -21,7 +21,7 @@ from habitus.clients.engine import Reply
 from habitus.errors import HabitusError, InputError, RunError
 from habitus.pairs import non_commercial, pairs_digest
 from habitus.progress import is_first, progress
-from habitus.store import refuse_changes, versions
+from habitus.store import refuse_changes, versions, write_json
 from habitus.train import study
 from habitus.train.base import require
 from habitus.train.fitting import CHECKPOINTS, held, last_checkpoint
@@ -179,7 +179,7 @@ class _Run:
         self.begin = now
         self.record |= fields
         if is_first():
-            study.write_json(self.plan.out / RUN, self.record)
+            write_json(self.plan.out / RUN, self.record)
 
     def _views(self, policy: Policy) -> list[View]:
         """Return both orders of the pairs that can be trained on; the others are listed."""
@@ -376,7 +376,7 @@ class _Run:
                 seed=plan.seed,
                 advance=step,
             )
-        study.write_json(plan.out / HELD_OUT, found)
+        write_json(plan.out / HELD_OUT, found)
 
 
 def _identity(config: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import warnings
 from typing import Any
 
 from habitus.clients import hf
-from habitus.train._trl import on_one_gpu
+from habitus.train._trl import LOGGED_STEPS, on_one_gpu, shared_arguments
 from habitus.train.fitting import CHECKPOINTS
 from habitus.train.locals._grpo import GRPOConfig
 from habitus.train.locals.model import Policy
@@ -55,21 +55,10 @@ def arguments(policy: Policy, plan: LocalsPlan) -> Any:
             use_bias_correction_kl=False,
             disable_dropout=True,
             shuffle_dataset=False,  # the schedule is shuffled already, pairs together
-            seed=plan.seed,
-            data_seed=plan.seed,
             bf16=policy.bf16,
             gradient_checkpointing=grpo.gradient_checkpointing,
-            use_cpu=on_cpu,
-            dataloader_pin_memory=not on_cpu,
-            report_to=[],
-            log_level_replica="passive",
-            ddp_find_unused_parameters=False,
-            logging_strategy="steps",
-            logging_steps=1,
-            save_strategy="steps",
-            save_steps=grpo.save_steps,
-            save_total_limit=1,
-            disable_tqdm=True,
+            **LOGGED_STEPS,
+            **shared_arguments(seed=plan.seed, save_steps=grpo.save_steps, on_cpu=on_cpu),
             **more,
         )
     return on_one_gpu(found)

@@ -20,9 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from habitus.clients.engine import Engine, Request, answers
+from habitus.store import write_json
 from habitus.train.locals.prompting import Prompting, View
 from habitus.train.locals.written import mended
-from habitus.train.study import read_json, write_json, write_lines
+from habitus.train.study import read_json, write_lines
 
 KEPT = "kept.jsonl"
 PROGRESS = "sampled.json"
