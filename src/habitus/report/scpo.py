@@ -104,6 +104,8 @@ def render_study(study: Study, figures: StudyFigures) -> str:
         facts=_facts(view),
         layer_note=LAYER_NOTE,
         tests=parts.tests_table(view),
+        changes=Table(parts.CHANGE_HEADERS, parts.change_rows(view)),
+        change_note=parts.CHANGE_NOTE,
         counts=parts.counts_table(view),
         seeds=parts.seeds_table(view),
         steering=parts.steering_table(figures.steering),
@@ -277,8 +279,18 @@ def print_study(study: Study, figures: StudyFigures, console: Console) -> None:
             cells = comparison_cells(test.comparison)
             table.add_row(*styled(console, (pair, *cells[:4], cells[5])))
     console.print(table)
+    _print_changes(view, console)
     for note in _notes(view):
         say_line(console, f"note: {note}")
+
+
+def _print_changes(view: View, console: Console) -> None:
+    headers = ("variant", "won", "95 % CI", "lost", "95 % CI")
+    table = make_table("Against the base, average of countries, points of all pairs", headers)
+    for cells in parts.change_rows(view):
+        table.add_row(*styled(console, cells))
+    console.print(table)
+    say_line(console, parts.CHANGE_NOTE)
 
 
 def _print_layer(view: View, name: str, title: str, console: Console) -> None:

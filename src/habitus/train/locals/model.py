@@ -14,7 +14,12 @@ from habitus.clients import hf, weights
 from habitus.clients.causal_lm import load
 from habitus.clients.encode import length_limit
 from habitus.clients.prompt_encoder import PromptEncoder
-from habitus.clients.transformers_engine import DEFAULT_CONTEXT, TransformersEngine, stop_tokens
+from habitus.clients.transformers_engine import (
+    DEFAULT_CONTEXT,
+    TransformersEngine,
+    make_decoder,
+    stop_tokens,
+)
 from habitus.errors import InputError
 from habitus.scorers import ScorerOptions
 from habitus.store import whole_folder
@@ -84,6 +89,8 @@ class Policy:
         """The model itself, or the adapter around it."""
         self.stops = stop_tokens(self.model, self.encoder)
         """Ids that end a text."""
+        self.decoder = make_decoder(self.model, options.say)
+        """Writes faster than the library's `generate`; None where it cannot."""
         self._settle_generation()
 
     def _settle_generation(self) -> None:
@@ -161,8 +168,27 @@ class Policy:
             self.model, self.encoder, name=self.name, batch_tokens=self.options.batch_tokens
         )
         engine.context = self.autocast
+        engine.decoder = self.decoder
         self._settle_generation()  # the engine has put its own in place
         return engine
+
+    @property
+    def writer(self) -> Callable[..., list[list[int]]] | None:
+        """What writes for the trainer in place of the library's `generate`; None where it cannot."""
+        decoder = self.decoder
+        if decoder is None:
+            return None
+
+        def write(prompts: Any, pick: Any, budget: int) -> list[list[int]]:
+            with self.autocast():
+                pad = min(self.stops, default=0)
+                stops = self.stops
+                found: list[list[int]] = decoder.write(
+                    prompts, pick, budget=budget, stops=stops, pad=pad
+                )
+                return found
+
+        return write
 
     def save(self, folder: Path) -> None:
         """Save so that `judge:FOLDER --engine transformers` loads it."""

@@ -12,7 +12,7 @@ import random
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -243,6 +243,10 @@ class _Run:
         chosen = set(ids[: plan.warmup_pairs])
         asked = [view for view in views if view.item.id in chosen]
 
+        sampling = plan.sampling
+        if policy.decoder is not None:  # what costs little by the row is done for many at once
+            sampling = replace(sampling, chunk=4 * sampling.chunk)
+
         def sample() -> list[Kept] | None:
             with progress("criteria", len(asked), unit="prompts") as step:
                 return sample_criteria(
@@ -250,7 +254,7 @@ class _Run:
                     self.prompting,
                     asked,
                     folder,
-                    plan.sampling,
+                    sampling,
                     deadline=self.deadline,
                     advance=step,
                 )
@@ -349,6 +353,7 @@ class _Run:
                 callbacks=[recorder],
                 prompt_ids=self.ids,
                 beta=grpo.beta,
+                write=None if grpo.gradient_checkpointing else policy.writer,
             )
             if trainer.sharded:
                 raise InputError("FSDP and DeepSpeed split the model, and R_appr needs it whole")
