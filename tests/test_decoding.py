@@ -58,6 +58,18 @@ def test_texts_follow_the_weights(tmp_path):
     assert found == expected != before
 
 
+def test_under_autocast_the_cache_holds_what_attention_reads(tmp_path):
+    model = load(tmp_path)
+    decoder = Decoder(model)
+    with torch.autocast("cpu", torch.bfloat16):
+        expected, found = both(model, decoder)
+    # later tokens part where rounding to 8 bits decides
+    assert [text.tokens[:3] for text in found] == [text.tokens[:3] for text in expected]
+    (step,) = decoder._steps.values()
+    assert {layer.keys.dtype for layer in step.cache.layers} == {torch.bfloat16}
+    assert {layer.values.dtype for layer in step.cache.layers} == {torch.bfloat16}
+
+
 def test_the_model_trains_on_as_it_did(tmp_path):
     model = load(tmp_path).train()
     Decoder(model).write([[5, 6]], lambda _, logits: logits.argmax(-1), budget=2, stops=[], pad=0)

@@ -17,8 +17,10 @@ from typing import Any
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
-from transformers import StaticCache
+from transformers import Cache, StaticCache
 from transformers.cache_utils import StaticLayer
+
+from habitus.clients.recording import given_up
 
 ROWS, WIDTH = 32, 128
 """Rows and widths are rounded up to multiples of these, so that there are few shapes."""
@@ -29,6 +31,23 @@ LOOK = 8
 
 Pick = Callable[[int, torch.Tensor], torch.Tensor]
 """Picks the next tokens: of the number of the token and logits (rows, vocabulary), ids (rows)."""
+
+
+class _Layer(StaticLayer):  # type: ignore[no-untyped-call, misc, unused-ignore]
+    """Keys and values of one layer, as attention will read them."""
+
+    def update(self, key_states: Any, value_states: Any, *args: Any, **kwargs: Any) -> Any:
+        # under autocast keys come in float32, values do not, and attention casts both
+        kind = key_states.device.type
+        if torch.is_autocast_enabled(kind):
+            dtype = torch.get_autocast_dtype(kind)
+            key_states, value_states = key_states.to(dtype), value_states.to(dtype)
+        return super().update(key_states, value_states, *args, **kwargs)
+
+
+def _new_cache(config: Any, width: int) -> Any:
+    count = len(StaticCache(config=config, max_cache_len=width).layers)
+    return Cache(layers=[_Layer(max_cache_len=width) for _ in range(count)])
 
 
 @dataclass
@@ -207,7 +226,7 @@ class Decoder:
     def _new(self, rows: int, width: int) -> _Step:
         device = self._model.device
         step = _Step(
-            cache=StaticCache(config=self._model.config, max_cache_len=width),
+            cache=_new_cache(self._model.config, width),
             ids=torch.zeros((rows, 1), dtype=torch.long, device=device),
             positions=torch.zeros((rows, 1), dtype=torch.long, device=device),
             seen=torch.ones((rows, 1, 1, width), dtype=torch.bool, device=device),
@@ -220,10 +239,7 @@ class Decoder:
             except Exception as error:  # noqa: BLE001 - what cannot be recorded varies
                 self._record = False
                 self._steps.clear()
-                if torch.cuda.is_available():
-                    torch.cuda.synchronize()
-                reason = str(error).strip().splitlines() or [type(error).__name__]
-                self._say(f"tokens cannot be recorded as CUDA graphs ({reason[0][:200]})")
+                self._say(f"tokens cannot be recorded as CUDA graphs: {given_up(error)}")
                 return self._new(rows, width)
         return step
 
