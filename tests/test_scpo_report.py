@@ -150,7 +150,11 @@ def test_every_chart_has_its_figures(tmp_path):
         rows = [{"pair": "Austria-1", "p": 0.2, "weight": 0.4, "kept": True}]
         lines(folder / "filter.jsonl", rows)
         lines(folder / "curve.jsonl", [{"step": n, "loss": 1 / n} for n in range(1, 9)])
-    record = {"benchmark": "toy", "before": {"accuracy": 0.5, "n": 9}, "after": {"accuracy": 0.6}}
+    record = {
+        "benchmark": {"name": "toy"},
+        "before": {"value": 0.5, "n": 9},
+        "after": {"value": 0.6},
+    }
     (folder / "benchmark.json").write_text(json.dumps(record))
     study = read_study([out])
     html = render_study(study, summarise_study(study, resamples=50))

@@ -8,6 +8,7 @@ from pydantic_core import to_jsonable_python
 from rich.console import Console
 
 from habitus.metrics.preferences import BASE, DISAGREE, FINETUNE
+from habitus.metrics.preferences_benchmarks import BenchmarkTest
 from habitus.metrics.preferences_read import Study
 from habitus.metrics.preferences_summary import StudyFigures
 from habitus.report import scpo_figures as parts
@@ -111,6 +112,7 @@ def render_study(study: Study, figures: StudyFigures) -> str:
         steering=parts.steering_table(figures.steering),
         ratios=training.ratio_table(view),
         benchmarks=training.benchmark_table(view),
+        benchmark_tests=training.benchmark_tests_table(view),
         units=training.units_table(view),
         notes=shown_notes(_notes(view)),
         commands=[budget.clip(command) for command in commands if command],
@@ -126,6 +128,11 @@ def verdict(view: View) -> Finding:
     other = FINETUNE if focus != FINETUNE and FINETUNE in view.study.variants else BASE
     found = view.test(focus, other, None)
     if found is None or found.difference is None:
+        both = [view.cell_count(focus, other, country) for country in view.study.countries]
+        some = sum(each > 0 for each in both)
+        if some:
+            text = f"No average yet: {some:,} of {len(both):,} countries have held-out pairs that both models scored."
+            return Finding("empty", text)
         return Finding("empty", "No data: no country has held-out pairs that both models scored.")
     names = f"{NAMES[focus].capitalize()} against {_against(other)}"
     figures = f"{difference_words(found)}, average of {count(len(view.figures.accuracy.countries), 'country', 'countries')}"
@@ -174,6 +181,11 @@ def findings(view: View) -> list[Finding]:
             )
             found.append(Finding("note", text))
     found += _steering_findings(view)
+    found += [
+        Finding("note", _benchmark_words(each))
+        for each in figures.benchmark_tests
+        if each.comparison.a == figures.variant and each.comparison.difference is not None
+    ]
     spreads = [spread for spread in figures.accuracy.seeds if spread.variant == figures.variant]
     if spreads and spreads[0].sd is None:
         found.append(Finding("note", "One seed: how much figures move with the seed is not known."))
@@ -184,6 +196,14 @@ def findings(view: View) -> list[Finding]:
             Finding("note", f"Over {number} seeds, {NAMES[figures.variant]} moves by {text}.")
         )
     return found
+
+
+def _benchmark_words(test: BenchmarkTest) -> str:
+    ends = "" if told(test.comparison) else "; cannot be told from none"
+    return (
+        f"On {one_line(test.benchmark, 60)}, {NAMES[test.comparison.a]} changes accuracy by "
+        f"{difference_words(test.comparison)}{ends}."
+    )
 
 
 def _steering_findings(view: View) -> list[Finding]:

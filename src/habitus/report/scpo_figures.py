@@ -54,6 +54,11 @@ class View:
     def _accuracy(self) -> MetricTable:
         return MetricTable(self.figures.accuracy.metrics)
 
+    def cell_count(self, variant: str, other: str, country: str) -> int:
+        """Return how many pairs of a country at least both variants have a figure on."""
+        found = [self.metric("accuracy", name, country) for name in (variant, other)]
+        return min(0 if each is None else each.n for each in found)
+
     def test(self, variant: str, other: str, country: str | None) -> Comparison | None:
         """Return a variant's comparison with another."""
         for test in self.figures.accuracy.tests:
