@@ -23,6 +23,7 @@ from habitus.pairs import non_commercial, pairs_digest
 from habitus.progress import is_first, progress
 from habitus.store import refuse_changes, versions, write_json
 from habitus.train import study
+from habitus.train.attention import sound_attention
 from habitus.train.base import require
 from habitus.train.fitting import CHECKPOINTS, held, last_checkpoint
 from habitus.train.locals.evaluation import evaluate_pairs, held_out_pairs
@@ -359,7 +360,8 @@ class _Run:
                 raise InputError("FSDP and DeepSpeed split the model, and R_appr needs it whole")
             reward.attach(trainer)
             recorder.attach(trainer)
-            trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+            with sound_attention():
+                trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
             trainer.accelerator.free_memory()
         recorder.steps = int(trainer.state.global_step)
         return recorder
