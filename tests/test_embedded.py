@@ -59,10 +59,11 @@ def test_letters_outside_the_top_agree_with_those_inside(embedded, monkeypatch):
     """The second call, which lifts the letters above all else, gives the same distribution."""
     model = embedded.engine.loaded
     tokens = model.encode_chat([Turn("user", (Segment("A, B or C?", True),))], "Best answer:")
-    shared, letters = model.label_tokens("Best answer:", [" A", " B", " C"])
-    inside = model.label_scores([*tokens, *shared], letters, fresh=True)
+    labels = model.label_tokens("Best answer:", [" A", " B", " C"])
+    tokens, letters = labels.after(tokens), labels.first
+    inside = model.label_scores(tokens, letters, fresh=True)
     monkeypatch.setattr("habitus.clients.embedded.TOP", 1)
-    outside = model.label_scores([*tokens, *shared], letters, fresh=True)
+    outside = model.label_scores(tokens, letters, fresh=True)
     assert outside.logprobs == pytest.approx(inside.logprobs, abs=1e-4)
     assert outside.mass < inside.mass
 

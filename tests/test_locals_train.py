@@ -112,9 +112,10 @@ def test_examples_end_in_the_very_token_that_is_asked_about(policy, prompting):
     assert "<criteria>\n1." + text == f"{TEXT}\n<judgement>{letter}</judgement><|im_end|>"
     request = prompting.verdict_request(view, TEXT)
     (asked,) = policy.encoder.encode([request])
-    _, labels = policy.encoder.label_tokens(request.answer, request.labels)
+    labels = policy.encoder.label_tokens(request.answer, request.labels)
+    asked = labels.after(asked)
     whole = [*found.prompt, *found.answer]
-    assert whole[: len(asked) + 1] == [*asked, labels[view.right]]
+    assert whole[: len(asked) + 1] == [*asked, labels.first[view.right]]
     plain = verdict_example(policy, prompting, view)
     assert len(plain.answer) == 1
 
@@ -153,10 +154,10 @@ def test_scores_are_those_of_a_plain_forward_and_follow_the_weights(policy, prom
 
     def plain(request: Request) -> tuple[float, float]:
         (ids,) = policy.encoder.encode([request])
-        extra, labels = policy.encoder.label_tokens(request.answer, request.labels)
+        labels = policy.encoder.label_tokens(request.answer, request.labels)
         with torch.no_grad():
-            logits = policy.trained(torch.tensor([ids + extra])).logits[0, -1]
-        a, b = torch.log_softmax(logits.float(), -1)[labels].tolist()
+            logits = policy.trained(torch.tensor([labels.after(ids)])).logits[0, -1]
+        a, b = torch.log_softmax(logits.float(), -1)[list(labels.first)].tolist()
         return a, b
 
     for change in (0.0, 0.3):

@@ -85,8 +85,8 @@ def test_llama_labels_agree_with_the_embedded_engine(real, weights):
     embedded = EmbeddedModel(weights, context=1024, threads=1)
     for ask, reply in zip(asks, replies, strict=True):
         tokens = embedded.encode_chat(ask.chat, ask.answer)
-        shared, letters = embedded.label_tokens(ask.answer, labels)
-        expected = embedded.label_scores([*tokens, *shared], letters, fresh=True)
+        found = embedded.label_tokens(ask.answer, labels)
+        expected = embedded.label_scores(found.after(tokens), found.first, fresh=True)
         assert reply.logprobs == pytest.approx(expected.logprobs, abs=0.01)
         assert reply.mass == pytest.approx(expected.mass, abs=0.01)
         assert reply.prompt_tokens == len(tokens)

@@ -14,8 +14,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 
 from habitus.clients import prefix, sampling, transformers_engine  # noqa: E402
 from habitus.clients.engine import Request, Turn  # noqa: E402
+from habitus.clients.labels import common_length  # noqa: E402
 from habitus.clients.prefix import Batch, plan  # noqa: E402
-from habitus.clients.prompt_encoder import MARK, PromptEncoder, common_length  # noqa: E402
+from habitus.clients.prompt_encoder import MARK, PromptEncoder  # noqa: E402
 from habitus.clients.sampling import Draw, write  # noqa: E402
 from habitus.clients.transformers_engine import create  # noqa: E402
 from habitus.errors import InputError, MissingExtraError, ModelError  # noqa: E402
@@ -161,11 +162,13 @@ REQUESTS = [ask(g, q, answers, s) for g, (q, answers) in ITEMS.items() for s in 
 def one_by_one(engine, request):
     """The label log-probabilities of a plain forward pass over the whole prompt."""
     (tokens,) = engine._encoder.encode([request])
-    extra, labels = engine._encoder.label_tokens(request.answer, request.labels)
+    labels = engine._encoder.label_tokens(request.answer, request.labels)
     with torch.no_grad():
-        logits = engine._model(input_ids=torch.tensor([tokens + extra])).logits[0, -1].double()
-    wanted = torch.log_softmax(logits[labels], -1)
-    return wanted.tolist(), float(torch.softmax(logits, -1)[labels].sum())
+        whole = torch.tensor([labels.after(tokens)])
+        logits = engine._model(input_ids=whole).logits[0, -1].double()
+    first = list(labels.first)
+    wanted = torch.log_softmax(logits[first], -1)
+    return wanted.tolist(), float(torch.softmax(logits, -1)[first].sum())
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -371,11 +374,32 @@ def test_text_without_control_tokens_is_encoded_as_a_whole(llama):
 def test_labels_that_share_a_first_token_get_it_appended():
     """ "-yes" and "-no": what they share goes to the prompt, what tells them apart is asked."""
     encoder = PromptEncoder(make_tokenizer(CHATML), context=512)
-    extra, labels = encoder.label_tokens("Best:", [" ~1", " ~2"])
-    assert encoder._tokenizer.decode(extra) == " ~"
-    assert encoder._tokenizer.decode(labels) == "12"
+    labels = encoder.label_tokens("Best:", [" ~1", " ~2"])
+    assert encoder._tokenizer.decode(labels.shared) == " ~"
+    assert encoder._tokenizer.decode(labels.first) == "12"
     with pytest.raises(ModelError, match="no single token"):
         encoder.label_tokens("Best:", [" 1", " 12"])
+
+
+def test_labels_that_a_tokenizer_joins_with_the_prompt_are_asked_for_as_joined():
+    """Many tokenizers end `<judgement>A` in one token for ">A"."""
+    tokenizer = make_tokenizer(CHATML)
+    tokenizer.add_tokens([">A", ">B"])
+    model = make_model("llama").eval()
+    encoder = PromptEncoder(tokenizer, context=512)
+    engine = transformers_engine.TransformersEngine(model, encoder, name="joined")
+    request = replace(REQUESTS[0], answer="<judgement>", labels=("A", "B"))
+    (tokens,) = encoder.encode([request])
+    labels = encoder.label_tokens(request.answer, request.labels)
+    assert tokenizer.convert_ids_to_tokens(list(labels.first)) == [">A", ">B"]
+    assert labels.after(tokens) == tokens[:-1]
+    assert encoder._tokenizer.decode(tokens[-1:]) == ">"
+    (reply,) = engine.execute([request])
+    logprobs, mass = one_by_one(engine, request)
+    assert reply.logprobs == pytest.approx(torch.log_softmax(torch.tensor(logprobs), -1).tolist())
+    assert reply.mass == pytest.approx(mass, abs=1e-6)
+    with pytest.raises(ModelError, match="depends on what stands before"):
+        labels.after(tokens[:-1])
 
 
 def test_labels_that_cannot_be_told_apart_are_an_error_of_the_request(llama):

@@ -20,6 +20,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from habitus.clients.engine import Turn, opens_thinking, with_answer
+from habitus.clients.labels import LabelTokens, tell_apart
 from habitus.errors import ModelError
 from habitus.prompts import Segment, plain
 
@@ -252,26 +253,19 @@ class EmbeddedModel:
         """Return the token ids of a text of our own, without any special token added."""
         return self._tokenize(text)
 
-    def label_tokens(self, before: str, labels: Sequence[str]) -> tuple[list[int], list[int]]:
-        """Return what to append to a prompt that ends in `before`, and each label's token.
+    def label_tokens(self, before: str, labels: Sequence[str]) -> LabelTokens:
+        """Return how labels follow a prompt that ends in `before`.
 
         Args:
             before: The end of the prompt, at a place where no token spans.
             labels: What may follow, such as " A" and " B".
 
-        Returns:
-            Tokens that all labels share first (often none), and one distinct token per label.
-
         Raises:
             ModelError: When the tokenizer cannot tell the labels apart by one token.
         """
-        stem = self._tokenize(before)
-        whole = [self._tokenize(before + label) for label in labels]
-        shared = _common_prefix(whole)
-        first = [tokens[len(shared)] for tokens in whole if len(tokens) > len(shared)]
-        if shared[: len(stem)] != stem or len(set(first)) != len(labels):
-            raise ModelError("this model's tokenizer has no single token for each answer letter")
-        return shared[len(stem) :], first
+        return tell_apart(
+            self._tokenize(before), [self._tokenize(before + label) for label in labels]
+        )
 
     def label_scores(
         self, tokens: Sequence[int], labels: Sequence[int], *, fresh: bool
@@ -379,14 +373,6 @@ def _message(answer: Any) -> str:
 
 def _whole(turn: Turn) -> dict[str, str]:
     return {"role": turn.role, "content": plain(turn.segments)}
-
-
-def _common_prefix(sequences: Sequence[Sequence[int]]) -> list[int]:
-    shortest = min(sequences, key=len)
-    for place, token in enumerate(shortest):
-        if any(tokens[place] != token for tokens in sequences):
-            return list(shortest[:place])
-    return list(shortest)
 
 
 def _cores() -> int:

@@ -15,6 +15,7 @@ from typing import Protocol
 from habitus.clients import dates, gguf, weights
 from habitus.clients.embedded import ContextExceededError, EmbeddedModel, engine_version
 from habitus.clients.engine import Reply, Request, Turn
+from habitus.clients.labels import LabelTokens
 from habitus.errors import InputError, ModelError
 from habitus.types import Parameter, Status, digest
 
@@ -99,7 +100,7 @@ class EmbeddedEngine:
         self._no_system = no_system
         self._group: str | None = None
         self._written: _Written | None = None
-        self._labels: dict[tuple[str, tuple[str, ...]], tuple[list[int], list[int]]] = {}
+        self._labels: dict[tuple[str, tuple[str, ...]], LabelTokens] = {}
 
     def execute(self, requests: Sequence[Request]) -> list[Reply]:
         """Answer requests, one after another.
@@ -130,8 +131,8 @@ class EmbeddedEngine:
     def _ask(self, request: Request, *, fresh: bool) -> Reply:
         tokens, read = self._encode(request)
         if request.labels:
-            shared, labels = self._label_tokens(request)
-            found = self.loaded.label_scores([*tokens, *shared], labels, fresh=fresh)
+            labels = self._label_tokens(request)
+            found = self.loaded.label_scores(labels.after(tokens), labels.first, fresh=fresh)
             return Reply(logprobs=found.logprobs, mass=found.mass, prompt_tokens=read)
         answer = self.loaded.generate(
             tokens,
@@ -160,7 +161,7 @@ class EmbeddedEngine:
         tokens = self.loaded.encode_chat(request.chat, request.answer)
         return tokens, len(tokens)
 
-    def _label_tokens(self, request: Request) -> tuple[list[int], list[int]]:
+    def _label_tokens(self, request: Request) -> LabelTokens:
         before = request.answer[max(request.answer.rfind("\n"), 0) :]
         key = (before, request.labels)
         if key not in self._labels:

@@ -18,7 +18,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
-from habitus.clients.prompt_encoder import common_length
+from habitus.clients.labels import common_length
 
 PASS_TOKENS = {"cpu": 32, "cuda": 8192}
 """What one more forward pass costs, in tokens of a large one, by kind of device."""

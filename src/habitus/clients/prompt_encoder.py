@@ -13,16 +13,10 @@ from typing import Any
 from habitus.clients.dates import TODAY, pinned
 from habitus.clients.embedded import LONGEST_TOKEN, MARK
 from habitus.clients.engine import Reply, Request, Turn, opens_thinking, with_answer
-from habitus.errors import InputError, ModelError
+from habitus.clients.labels import LabelTokens, tell_apart
+from habitus.errors import InputError
 from habitus.prompts import Segment
 from habitus.types import Parameter, Status, digest
-
-
-def common_length(sequences: Sequence[list[int]]) -> int:
-    """Return how many tokens all sequences begin with."""
-    low, high = min(sequences), max(sequences)  # those between them share at least as much
-    pairs = enumerate(zip(low, high, strict=False))
-    return next((place for place, (a, b) in pairs if a != b), min(len(low), len(high)))
 
 
 class UnspellableError(ValueError):
@@ -305,26 +299,19 @@ class PromptEncoder:
             status=Status.TRUNCATED, error=f"{message}; the context holds {self.context:,}"
         )
 
-    def label_tokens(self, answer: str, labels: Sequence[str]) -> tuple[list[int], list[int]]:
-        """Return what to append to a prompt that ends in `answer`, and each label's token.
+    def label_tokens(self, answer: str, labels: Sequence[str]) -> LabelTokens:
+        """Return how labels follow a prompt that ends in `answer`.
 
         Args:
             answer: How the assistant's turn begins.
             labels: What may follow, such as " A" and " B".
-
-        Returns:
-            Tokens that all labels share first (often none), and one distinct token per label.
 
         Raises:
             ModelError: When the tokenizer cannot tell the labels apart by one token.
         """
         before = with_answer(self._tail, answer)
         stem, *whole = self._ids([before, *(before + label for label in labels)])
-        shared = list(whole[0][: common_length(whole)])
-        first = [tokens[len(shared)] for tokens in whole if len(tokens) > len(shared)]
-        if shared[: len(stem)] != stem or len(set(first)) != len(labels):
-            raise ModelError("this model's tokenizer has no single token for each answer letter")
-        return shared[len(stem) :], first
+        return tell_apart(stem, whole)
 
     def decode(self, before: Sequence[int], tokens: Sequence[int]) -> str:
         """Return the text of tokens that were written after `before`."""

@@ -17,6 +17,7 @@ from habitus.clients.causal_lm import LoadOptions, load
 from habitus.clients.chat_template import read_template
 from habitus.clients.encode import length_limit
 from habitus.clients.engine import Reply, Request
+from habitus.clients.labels import LabelTokens
 from habitus.clients.prompt_encoder import PromptEncoder
 from habitus.errors import InputError, ModelError
 from habitus.types import Parameter, Status
@@ -110,7 +111,7 @@ class TransformersEngine:
         self._stops = stop_tokens(model, encoder)
         # its own sampling settings, such as a repetition penalty, would creep into every text
         model.generation_config = GenerationConfig()  # type: ignore[no-untyped-call]
-        self._labels: dict[tuple[str, tuple[str, ...]], tuple[list[int], list[int]]] = {}
+        self._labels: dict[tuple[str, tuple[str, ...]], LabelTokens] = {}
         self.decoder = make_decoder(model)
         """Writes in place of the library's `generate`, faster; None where it cannot."""
 
@@ -141,13 +142,13 @@ class TransformersEngine:
 
         if request.labels:
             try:
-                extra, labels = self._label_tokens(request.answer, request.labels)
+                labels = self._label_tokens(request.answer, request.labels)
+                whole = labels.after(tokens)
             except ModelError as error:
                 return Reply(status=Status.ERROR, error=str(error))
-            whole = tokens + extra
             if len(whole) > self._encoder.context:
                 return self._encoder.over(len(whole))
-            return _Question(place, request.group, whole, labels)
+            return _Question(place, request.group, whole, list(labels.first))
         if request.max_tokens < 1:
             return Reply(status=Status.ERROR, error="the request asks for no labels and no text")
         if len(tokens) + request.max_tokens > self._encoder.context:
@@ -156,7 +157,7 @@ class TransformersEngine:
         opened = "<think>" if self._encoder.opens_thinking and not request.answer else ""
         return _Writing(place, tokens, draw, request.max_tokens, opened)
 
-    def _label_tokens(self, answer: str, labels: tuple[str, ...]) -> tuple[list[int], list[int]]:
+    def _label_tokens(self, answer: str, labels: tuple[str, ...]) -> LabelTokens:
         key = (answer, labels)
         if key not in self._labels:
             if len(self._labels) > 1000:  # answers that the model wrote itself are all different

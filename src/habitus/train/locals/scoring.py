@@ -73,18 +73,19 @@ class VerdictScorer:
             requests: Requests with two labels.
         """
         prompts: list[list[int]] = []
-        labels: list[list[int]] = []
+        labels: list[tuple[int, ...]] = []
         places: list[int] = []
         for place, (request, ids) in enumerate(
             zip(requests, self._encoder.encode(requests), strict=True)
         ):
             if isinstance(ids, Reply):
                 continue
-            extra, tokens = self._encoder.label_tokens(request.answer, request.labels)
-            if len(ids) + len(extra) <= self._encoder.context:
+            found_labels = self._encoder.label_tokens(request.answer, request.labels)
+            whole = found_labels.after(ids)
+            if len(whole) <= self._encoder.context:
                 places.append(place)
-                prompts.append(ids + extra)
-                labels.append(tokens)
+                prompts.append(whole)
+                labels.append(found_labels.first)
         groups = [requests[place].group for place in places]
         found: list[Pair | None] = [None] * len(requests)
         for rows, values in self._run(prompts, labels, groups):
@@ -93,7 +94,7 @@ class VerdictScorer:
         return found
 
     def _run(
-        self, prompts: list[list[int]], labels: list[list[int]], groups: list[str]
+        self, prompts: list[list[int]], labels: list[tuple[int, ...]], groups: list[str]
     ) -> list[tuple[Sequence[int], list[Pair | None]]]:
         self._next.forget()
         batches = plan(

@@ -79,8 +79,8 @@ def verdict_example(policy: Policy, prompting: Prompting, view: View) -> Example
     ids = policy.encoder.encode([request])[0]
     if not isinstance(ids, list):
         return None
-    extra, labels = policy.encoder.label_tokens(request.answer, request.labels)
-    return Example((*ids, *extra), (labels[view.right],))
+    labels = policy.encoder.label_tokens(request.answer, request.labels)
+    return Example(tuple(labels.after(ids)), (labels.first[view.right],))
 
 
 def criteria_example(
@@ -97,12 +97,11 @@ def criteria_example(
     before = policy.encoder.encode([request])[0]
     if not isinstance(before, list):
         return None
-    extra, labels = policy.encoder.label_tokens(after.answer, after.labels)
+    labels = policy.encoder.label_tokens(after.answer, after.labels)
     end = _turn_end(policy)
     answer = (
-        *_ids(policy, after.answer.removeprefix(request.answer)),
-        *extra,
-        labels[view.right],  # the very token that is asked about
+        *labels.after(_ids(policy, after.answer.removeprefix(request.answer))),
+        labels.first[view.right],  # the very token that is asked about
         *_ids(policy, JUDGED),
         *(() if end is None else (end,)),
     )
