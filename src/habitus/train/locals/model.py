@@ -14,7 +14,12 @@ from habitus.clients import hf, weights
 from habitus.clients.causal_lm import load
 from habitus.clients.encode import length_limit
 from habitus.clients.prompt_encoder import PromptEncoder
-from habitus.clients.transformers_engine import DEFAULT_CONTEXT, TransformersEngine, stop_tokens
+from habitus.clients.transformers_engine import (
+    DEFAULT_CONTEXT,
+    TransformersEngine,
+    create,
+    stop_tokens,
+)
 from habitus.errors import InputError
 from habitus.scorers import ScorerOptions
 from habitus.store import whole_folder
@@ -183,6 +188,26 @@ class _AutocastEngine(TransformersEngine):
         """Answer requests (see `habitus.clients.engine.Engine`)."""
         with self.context():
             return super().execute(requests)
+
+
+def open_engine(model: str, options: ModelOptions) -> TransformersEngine:
+    """Return a model as `judge:MODEL --engine transformers` loads it.
+
+    Args:
+        model: A folder, an id on the Hugging Face Hub, or a known model.
+        options: Where and how.
+    """
+    return create(
+        model,
+        ScorerOptions(
+            revision=None if Path(model).is_dir() else options.revision,
+            device=options.device,
+            threads=options.threads,
+            context=options.context,
+            batch_tokens=options.batch_tokens,
+            say=options.say,
+        ),
+    )
 
 
 def _load_options(options: ModelOptions) -> ScorerOptions:
