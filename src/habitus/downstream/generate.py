@@ -193,7 +193,7 @@ def generate(
         say: Called with lines for the user.
         numbers: Digest of the policy whose random numbers are drawn with; None is its own. Two
             policies that are alike then say the same, and their difference has less noise.
-        go_on: Asked before each chunk; False ends the asking early.
+        go_on: Asked after each chunk; False ends the asking early.
 
     Raises:
         RunError: When another process writes the file, or it cannot be written.
@@ -210,11 +210,11 @@ def generate(
             say(f"{file.path}: the answers to {done:,} of {len(by_digest):,} prompts are there")
         with progress(f"answers of {engine.model}", len(by_digest), done, "prompts") as advance:
             for chunk in _chunks(missing, max(1, min(engine.window, CHUNK // n))):
-                if not go_on():
-                    return
                 wanted = [(by_digest[name], index) for name, indices in chunk for index in indices]
                 file.append(list(_ask(wanted, engine, policy, sampling, seed, numbers or policy)))
                 advance(len(chunk))
+                if not go_on():
+                    return
 
 
 def chat_of(prompt: TaskPrompt) -> tuple[Turn, ...]:

@@ -144,6 +144,10 @@ def _sign(one: Trained) -> int:
     return 1 if one.gain.value > 0 else -1
 
 
+def _rose(one: Trained) -> bool:
+    return one.reward_gain.clear and (one.reward_gain.value or 0.0) > 0
+
+
 def verdict(study: PolicyStudy) -> Finding:
     """Say how many reward models make answers better, and whether any is hacked."""
     known = [one for one in study.scorers if one.gain.p is not None]
@@ -199,6 +203,12 @@ def _kl(one: Trained) -> str:
 
 def _warnings(study: PolicyStudy) -> list[Finding]:
     found = []
+    still = [one for one in study.scorers if one.reward_gain.p is not None and not _rose(one)]
+    if still:
+        found.append(
+            f"The reward itself cannot be told from before, or fell: {parts.headline(still)}; more "
+            "--steps or a higher --lr may be needed before the quality says anything."
+        )
     for one in study.scorers:
         label = one_line(one.label, 80)
         failed = {why: n for why, n in one.unscored.items() if why != "same"}
@@ -212,11 +222,6 @@ def _warnings(study: PolicyStudy) -> list[Finding]:
             found.append(
                 f"In training against {label} most prompts had equal answers only; a higher "
                 "--temperature or more --group helps."
-            )
-        if one.reward_gain.p is not None and not one.reward_gain.clear:
-            found.append(
-                f"{label}: its own reward cannot be told from before; more --steps or a higher --lr "
-                "may be needed before its quality says anything."
             )
         total = sum(one.reward_failed.values())
         if total:

@@ -14,7 +14,6 @@ from habitus.report.figures import Figure, Table, cut_table
 from habitus.report.scpo_charts import Line, lines
 from habitus.report.text import (
     bounds,
-    count,
     duration,
     one_line,
     p_value,
@@ -386,11 +385,6 @@ def _unscored(one: Trained) -> str:
     if not total:
         return "0"
     return f"{total:,} ({', '.join(f'{number:,} {why}' for why, number in one.unscored.items())})"
-
-
-def trained_words(study: PolicyStudy) -> str:
-    """Return how many reward models there are."""
-    return count(len(study.scorers), "reward model")
 
 
 def headline(found: Sequence[Trained]) -> str:

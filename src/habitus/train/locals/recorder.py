@@ -8,15 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from habitus.train.curve import CURVE, append_lines, finite, keep_steps
+from habitus.train.curve import CURVE, SAMPLES, append_lines, finite, keep_steps
 from habitus.train.locals._grpo import IdsGRPOTrainer, TrainerCallback
 from habitus.train.locals.rewards import RewardSettings, group_statistics
 from habitus.train.texts import shared
 
 if TYPE_CHECKING:
     from habitus.train.locals.watched import Watcher
-
-SAMPLES = "samples.jsonl"
 
 SHOWN = 8
 """Completions that are kept of a step."""

@@ -43,8 +43,7 @@ from habitus.metrics.policy import (
 )
 from habitus.store import dump_line, write_atomic, write_json
 from habitus.train import study
-from habitus.train.curve import CURVE
-from habitus.train.locals.recorder import SAMPLES
+from habitus.train.curve import CURVE, SAMPLES
 from habitus.train.policy.heldout import HeldOutAnswer, read_answers, win_rate
 from habitus.train.policy.plan import Parts, folder_of
 from habitus.train.policy.watch import MEASURES, Watch

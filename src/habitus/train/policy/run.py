@@ -105,6 +105,8 @@ class _Run:
         begin = time.monotonic()
         self.deadline = None if plan.max_seconds is None else begin + plan.max_seconds
         self.config: dict[str, Any] = {}
+        self.worked = False
+        """Whether this leg has done anything; it does not end before it has."""
 
     def go(self) -> PolicyStudy | None:
         plan = self.plan
@@ -172,15 +174,18 @@ class _Run:
             )
         return notes
 
-    def _note(self, **fields: Any) -> None:
+    def note(self, **fields: Any) -> None:
+        """Add fields to the folder's configuration."""
         self.config |= fields
         write_json(self.plan.out / CONFIG, self.config, indent=2)
 
-    def _in_time(self) -> bool:
+    def in_time(self) -> bool:
+        """Say whether there is time left."""
         return self.deadline is None or time.monotonic() <= self.deadline
 
-    def _check_time(self, place: str) -> None:
-        if not self._in_time():
+    def check_time(self, place: str) -> None:
+        """End a leg that has done something when its time is over."""
+        if self.worked and not self.in_time():
             raise _OutOfTimeError(place)
 
     # --- answers before training ---
@@ -190,13 +195,14 @@ class _Run:
         path = plan.out / files.BEFORE
         if known is not None and path.is_file() and not plan.retry_failed:
             return BaseLine.model_validate(known)
-        base = draw_before(plan, self.parts.held_out.prompts, path, self._in_time, self.say)
+        base = draw_before(plan, self.parts.held_out.prompts, path, self.in_time, self.say)
         if base is None:
             raise _OutOfTimeError("while the policy answered before training")
+        self.worked = True
         found = base.model_dump(mode="json")
         if known is not None:
             refuse_changes(known, found, plan.out)
-        self._note(before=found)
+        self.note(before=found)
         return base
 
     # --- one reward model ---
@@ -238,26 +244,31 @@ class _Training:
         }
 
     def note(self, **fields: Any) -> None:
+        """Add fields to the training's record."""
         write_json(self.folder / files.RUN, self.record | fields)
         self.record |= fields
 
     def go(self, base: BaseLine) -> None:
         plan, run = self.plan, self.run
         if not self.record["trained"]:
-            run._check_time(f"before the training against {self.scorer.spec.label}")
+            run.check_time(f"before the training against {self.scorer.spec.label}")
             self._train()
+            run.worked = True
         answers = self.folder / ANSWERS
         prompts = run.parts.held_out.prompts
         if not answers.is_file() or plan.retry_failed:
+            run.check_time("before a trained policy answered")
             model = self.folder / MODEL
-            if not draw_after(plan, prompts, model, base, answers, run._in_time, run.say):
+            if not draw_after(plan, prompts, model, base, answers, run.in_time, run.say):
                 raise _OutOfTimeError("while a trained policy answered")
-        run._check_time("before answers were scored")
+            run.worked = True
+        run.check_time("before answers were scored")
         sets = both_sets(prompts, read_answers(plan.out / files.BEFORE), read_answers(answers))
         retry = plan.retry_failed
         score_both(sets, self.scorer, self.folder, plan.seed, run.say, retry_failed=retry)
         shutil.rmtree(self.folder / CHECKPOINTS, ignore_errors=True)
         self.note(done=True)
+        run.worked = True
 
     def _train(self) -> None:
         plan, run = self.plan, self.run
@@ -266,7 +277,7 @@ class _Training:
         if "policy_model" in run.config:
             refuse_changes(run.config["policy_model"], about, plan.out)
         else:
-            run._note(policy_model=about)
+            run.note(policy_model=about)
         prompts, ids = self._encoded(policy, run.parts.training.prompts)
         policy.start(plan.seed)
         before = last_checkpoint(self.folder / CHECKPOINTS)
@@ -307,7 +318,7 @@ class _Training:
                 good[prompt.id], ids[prompt.id] = prompt, found
         study.write_lines(plan.out / files.EXCLUDED, bad)
         if run.config.get("excluded") != len(bad):
-            run._note(excluded=len(bad))
+            run.note(excluded=len(bad))
         if bad:
             run.say(f"{len(bad)} training prompts are left out: {plan.out / files.EXCLUDED}")
         if len(good) < plan.grpo.prompts_per_step:

@@ -43,6 +43,10 @@ REPEATED, TIMES, COPIED = 4, 3, 8
 spaces a letter counts as a word."""
 
 
+OTHERS = ("de", "en", "es", "fr", "zh")
+"""Languages that an answer may be in beside those of the prompts."""
+
+
 @dataclass(frozen=True)
 class Watched:
     """One answer, measured; None where a figure does not apply or cannot be had."""
@@ -63,8 +67,8 @@ class Watch:
         """
         self._prompts = {prompt.id: prompt for prompt in prompts}
         self._most = max_new_tokens
-        tags = sorted({one.language for one in self._prompts.values() if one.language})
-        self._lingua: Lingua | None = find_lingua(tags)
+        tags = {one.language for one in self._prompts.values() if one.language}
+        self._lingua: Lingua | None = find_lingua(sorted(tags | set(OTHERS)))
         self._asked = {
             id: frozenset(_runs(_words(prompt.messages[-1].content), COPIED))
             for id, prompt in self._prompts.items()
