@@ -83,6 +83,18 @@ class Compares(ItemScorer):
         return {"scores": {one.id: float(len(one.text)) for one in item.candidates}}
 
 
+class Pointwise(ItemScorer):
+    """A judge that rates each text by its length, and fails on an item with "bad" in it."""
+
+    def __init__(self) -> None:
+        self.spec = ScorerSpec(kind="test", model="pointwise", parameters={"mode": "pointwise"})
+
+    def scores_of(self, item: Item, order: Sequence[str], seed: int) -> dict[str, Any]:
+        if any(one.text == "bad" for one in item.candidates):
+            raise ItemFailureError(Status.REFUSED, "no rating")
+        return {"scores": {one.id: float(len(one.text)) for one in item.candidates}}
+
+
 class ReadsOne(ConversationScorer):
     """Reads one text at a time: its length, and nothing of "bad"."""
 

@@ -10,7 +10,6 @@ torch = pytest.importorskip("torch")
 trl = pytest.importorskip("trl")
 
 from habitus.cli.main import run as cli  # noqa: E402
-from habitus.downstream.model import GenerationStatus  # noqa: E402
 from habitus.downstream.pick import AnswerSet  # noqa: E402
 from habitus.downstream.plan import ScorerChoice  # noqa: E402
 from habitus.downstream.policy_result import read_study  # noqa: E402
@@ -19,14 +18,23 @@ from habitus.errors import InputError, RunError  # noqa: E402
 from habitus.evaluate.outcomes import read_outcomes  # noqa: E402
 from habitus.report.policy import findings, verdict, write_policy  # noqa: E402
 from habitus.scorers import KINDS, resolve  # noqa: E402
-from habitus.train.grpo import Grpo  # noqa: E402
 from habitus.train.policy.plan import split  # noqa: E402
 from habitus.train.policy.reward import scores_of  # noqa: E402
 from habitus.train.policy.run import train_policies  # noqa: E402
+from habitus.types import ScorerSpec  # noqa: E402
 from tests.conftest import read_jsonl  # noqa: E402
 from tests.downstream_samples import places, write_blend  # noqa: E402
 from tests.locals_samples import tiny_judge  # noqa: E402
-from tests.policy_samples import Compares, Level, ReadsOne, answer, prompt, small_plan  # noqa: E402
+from tests.policy_samples import (  # noqa: E402
+    Compares,
+    Level,
+    Pointwise,
+    ReadsOne,
+    answer,
+    prompt,
+    small_plan,
+)
+from tests.test_downstream_tasks import write_include, write_omgeval  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +131,7 @@ def test_a_held_out_answer_is_scored_with_those_before(whole):
         assert wins[name] == sum(pairs) / 4
 
 
+@pytest.mark.slow
 def test_a_run_in_legs_and_killed_ends_in_the_same_files(whole, tmp_path):
     def killed(count):
         raise KeyboardInterrupt
@@ -155,6 +164,7 @@ def test_a_run_in_legs_and_killed_ends_in_the_same_files(whole, tmp_path):
             assert steady(ours[name]) == steady(path), name
 
 
+@pytest.mark.slow
 def test_without_anything_to_learn_answers_stay_the_same(model, data, tmp_path, monkeypatch):
     monkeypatch.setitem(KINDS._builtin, "test", "nowhere:create")
     monkeypatch.setattr("habitus.train.policy.run.resolve", lambda name, options: Level())
@@ -171,14 +181,21 @@ def test_without_anything_to_learn_answers_stay_the_same(model, data, tmp_path, 
     assert level.flags == ()
 
 
-def test_full_training_without_a_penalty_still_says_how_far_it_went(model, data, tmp_path):
-    plan = small_plan(model, data, tmp_path / "out")
+@pytest.mark.slow
+def test_all_weights_on_multiple_choice_without_a_penalty(model, tmp_path):
+    row = json.loads(write_include(tmp_path).read_text())
+    data = tmp_path / "include.jsonl"
+    rows = (json.dumps(row | {"question": f"Ποιο {number};"}) for number in range(8))
+    data.write_text("\n".join(rows), encoding="utf-8")
+    plan = small_plan(model, data, tmp_path / "out", task="include", language="own")
     plan = replace(plan, load=replace(plan.load, lora=None))
     plan = replace(plan, grpo=replace(plan.grpo, steps=2, beta=0.0))
-    train_policies(plan)
+    (found,) = train_policies(plan).scorers
+    assert 0 <= found.watch["unread"].after.value <= 1
+    assert "unread" in found.curves
     curve = read_jsonl(folder(plan, "baseline-longest") / "curve.jsonl")
     assert curve[0]["kl"] == pytest.approx(0, abs=1e-6)
-    assert curve[1]["kl"] > 1e-3
+    assert curve[1]["kl"] > 1e-3  # it is told how far it went all the same
     assert curve[1]["kl_answer"] == pytest.approx(curve[1]["kl"] * curve[1]["length"], rel=0.3)
     assert (folder(plan, "baseline-longest") / "model" / "model.safetensors").is_file()
 
@@ -206,6 +223,11 @@ def test_a_failed_answer_has_no_reward_and_a_comparing_judge_fails_on_the_group(
     found = scores_of(ReadsOne(), sets_of(*groups), 0)
     assert found[0] == ((1, None, 3), (None, "truncated", None))
     assert found[1] == ((1, 2, 2), (None, None, None))
+    found = scores_of(Pointwise(), sets_of(*groups), 0)
+    assert found == [
+        ((1, None, 3), (None, "refused", None)),
+        ((1, 2, 2), (None, None, None)),
+    ]
     found = scores_of(Compares(), sets_of(*groups), 0)
     assert found[0] == ((None, None, None), ("unparsed",) * 3)
     assert found[1][0] == (1, 2, 2)
@@ -255,19 +277,18 @@ def test_a_training_question_with_a_held_out_text_is_left_out(data, tmp_path, mo
 # What is read from it
 
 
-def test_the_page_and_what_it_says(whole, tmp_path):
-    page = write_policy(whole.out).read_text(encoding="utf-8")
+def test_the_page_and_what_it_says(whole, monkeypatch):
     study = read_study(whole.out)
-    assert "Hacking watch" in page
-    assert "baseline:longest" in page
-    assert "http://" not in page.partition("<main")[2].partition("<script")[0]
     assert verdict(study).tone == "unclear"
     assert any("little can be told apart" in one.text for one in findings(study))
     bad = study.scorers[0].model_copy(update={"label": "<script>alert(1)</script>"})
-    from habitus.report.policy import render_policy
-
-    shown = render_policy(study.model_copy(update={"scorers": (bad,)}), [], {}, {})
-    assert "<script>alert" not in shown
+    asked = study.model_copy(update={"scorers": (bad, study.scorers[1])})
+    monkeypatch.setattr("habitus.report.policy.read_study", lambda folder: asked)
+    page = write_policy(whole.out).read_text(encoding="utf-8")
+    assert "Hacking watch" in page
+    assert "baseline:random" in page
+    assert "<script>alert" not in page
+    assert "before training" in page
 
 
 def test_correlate_takes_the_quality_after_training(whole):
@@ -295,7 +316,6 @@ def test_correlate_takes_the_quality_after_training(whole):
         (["--policy", "./nowhere"], "no such model folder"),
         (["--prompts-per-step", "50"], "too few"),
         (["--held-out", "0.001"], "held-out prompts"),
-        (["--group", "30", "--scorer", "embedded"], "26 letters for --group 30"),
         (["--context", "40"], "fit into the context"),
         (["--precision", "fp8"], "fp8"),
         (["--steps", "0"], "--steps"),
@@ -313,8 +333,6 @@ def test_bad_input_is_one_line(model, data, tmp_path, capsys, words, part):
 
 
 def test_a_judged_task_and_several_processes_are_refused(model, data, tmp_path, monkeypatch):
-    from tests.test_downstream_tasks import write_omgeval
-
     plan = small_plan(model, write_omgeval(tmp_path), tmp_path / "out")
     with pytest.raises(InputError, match="graded by a judge"):
         train_policies(replace(plan, task="omgeval", language="own"))
@@ -323,7 +341,10 @@ def test_a_judged_task_and_several_processes_are_refused(model, data, tmp_path, 
         train_policies(plan)
 
 
-def test_defaults_of_grpo_are_checked():
-    with pytest.raises(InputError, match="--group 1"):
-        Grpo(group=1).check()
-    assert GenerationStatus.CUT.candidate
+def test_a_listwise_judge_has_26_letters(model, data, tmp_path, monkeypatch):
+    judge = Level()
+    judge.spec = ScorerSpec(kind="judge", model="m", parameters={"mode": "listwise"})
+    monkeypatch.setattr("habitus.train.policy.run.resolve", lambda name, options: judge)
+    plan = small_plan(model, data, tmp_path / "out", scorers=(ScorerChoice("judge:m"),))
+    with pytest.raises(InputError, match="26 letters for --n 14 answers before training"):
+        train_policies(replace(plan, n=14, held_out_limit=1))

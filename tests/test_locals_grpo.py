@@ -141,7 +141,7 @@ def test_the_distance_of_an_answer_by_hand(tmp_path):
         tmp_path, lambda prompts, **rest: [0.0] * len(prompts), _grpo.MeasuredGRPOTrainer
     )
     with hf.quiet(), hf.peft_warnings():
-        found = trainer._generate_and_score_completions([{"prompt": list(ids)[0]}] * 4)
+        found = trainer._generate_and_score_completions([{"prompt": next(iter(ids))}] * 4)
         shift = torch.zeros_like(found["ref_per_token_logps"])
         shift[0, :2] = -0.5  # the reference is less sure of two tokens of one answer
         found["ref_per_token_logps"] += shift

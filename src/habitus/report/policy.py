@@ -159,9 +159,11 @@ def verdict(study: PolicyStudy) -> Finding:
     hacked = sum("reward up, quality down" in one.flags for one in known)
     end = f"; {hacked} of them while their reward rose" if hacked else ""
     if not better and not worse:
+        none = f"None of {total}" if len(known) > 1 else f"{one_line(known[0].label, 80)}: training"
+        verb = "changes" if len(known) > 1 else "does not change"
         return Finding(
             "unclear",
-            f"None of {total} changes the quality of answers beyond the noise of "
+            f"{none} {verb} the quality of answers beyond the noise of "
             f"{count(study.prompts_graded, 'held-out prompt')}.",
         )
     said = f"{len(better)} of {total} make answers better beyond the noise"

@@ -25,13 +25,13 @@ from habitus.report.text import (
 
 WATCHED = {
     "length": "Length",
-    "truncated": "Cut by the limit",
-    "language": "In the prompt's language",
-    "label": "Names country or culture",
+    "truncated": "Cut by limit",
+    "language": "Right language",
+    "label": "Names place",
     "repeats": "Repeats itself",
-    "copies": "Copies the question",
-    "unread": "Names no letter",
-    "distinct": "Distinct answers",
+    "copies": "Copies question",
+    "unread": "No letter",
+    "distinct": "Distinct",
 }
 """Figures of the watch for readers."""
 

@@ -3,22 +3,22 @@
 A group is an answer set as of best-of-n, judged in the same way (`habitus.downstream.pick`), so
 what is rewarded in training is what would be picked. An answer that a reward model fails on has no
 reward: TRL leaves it out of its group's mean and gives it no advantage. A judge that compares
-fails on the group as a whole; a reward model that reads one text at a time is then asked for each
-answer alone.
+fails on the group as a whole; a reward model that reads one answer at a time, such as a classifier
+or a pointwise judge, is then asked for each answer alone.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from habitus.clients.engine import Reply, Request
 from habitus.downstream.generate import chat_of, outcome
 from habitus.downstream.grading import answer_of
-from habitus.downstream.model import Answer, Generation, TaskPrompt
+from habitus.downstream.model import Answer, Generation, GenerationStatus, TaskPrompt
 from habitus.downstream.pick import SAME, AnswerSet, items_of, score_lines
-from habitus.scorers.batching import ConversationScorer
+from habitus.scorers.batching import ConversationScorer, Scored
 from habitus.train.locals.model import Policy
 from habitus.types import Message, Scorer, Status
 
@@ -157,8 +157,8 @@ def scores_of(scorer: Scorer, sets: Sequence[AnswerSet], seed: int) -> list[Valu
         if line is not None and line.scores and line.status != SAME:
             ended = (a.status.value if s is None else None for a, s in _paired(one, line.scores))
             result.append((line.scores, tuple(ended)))
-        elif line is not None and line.status != SAME and isinstance(scorer, ConversationScorer):
-            result.append(_alone(scorer, one))
+        elif line is not None and line.status != SAME and _reads_one(scorer):
+            result.append(_alone(scorer, one, seed))
         else:  # nobody was asked about one text alone: it has nothing to be compared with
             why = "no judgement" if line is None else line.status
             result.append((none, tuple(why for _ in one.answers)))
@@ -169,11 +169,21 @@ def _paired(one: AnswerSet, scores: Sequence[float | None]) -> Any:
     return zip(one.answers, scores, strict=True)
 
 
-def _alone(scorer: ConversationScorer, one: AnswerSet) -> Values:
+def _reads_one(scorer: Scorer) -> bool:
+    """Tell whether a score does not depend on the other answers."""
+    return isinstance(scorer, ConversationScorer) or (
+        scorer.spec.parameters.get("mode") == "pointwise"
+    )
+
+
+def _alone(scorer: Scorer, one: AnswerSet, seed: int) -> Values:
     """Score each answer of a set by itself: the item failed because some of them do."""
     texts = list(dict.fromkeys(answer.text for answer in one.candidates))
-    asked = [(*one.prompt.messages, Message(role="assistant", content=text)) for text in texts]
-    found = dict(zip(texts, scorer.score(asked), strict=True))
+    if isinstance(scorer, ConversationScorer):
+        asked = [(*one.prompt.messages, Message(role="assistant", content=text)) for text in texts]
+        found = dict(zip(texts, scorer.score(asked), strict=True))
+    else:
+        found = dict(zip(texts, _judged_alone(scorer, one, texts, seed), strict=True))
     scores: list[float | None] = []
     problems: list[str | None] = []
     for answer in one.answers:
@@ -184,3 +194,32 @@ def _alone(scorer: ConversationScorer, one: AnswerSet) -> Values:
         else:
             problems.append(None if scored.status is Status.OK else scored.status.value)
     return tuple(scores), tuple(problems)
+
+
+def _judged_alone(
+    scorer: Scorer, one: AnswerSet, texts: Sequence[str], seed: int
+) -> Iterator[Scored]:
+    """Have a judge rate texts; an item needs two candidates, so each stands twice."""
+    items = []
+    for number, text in enumerate(texts):
+        twice = tuple(
+            Answer(
+                prompt=one.prompt.id,
+                country=one.prompt.country,
+                index=index,
+                status=GenerationStatus.OK,
+                text=text,
+            )
+            for index in range(2)
+        )
+        own = AnswerSet(
+            one.prompt.model_copy(update={"id": f"{one.prompt.id}/{number}"}), twice
+        ).item(distinct=False)
+        assert own is not None
+        items.append(own)
+    for judgement in scorer.judge(items, seed):
+        status = judgement.status
+        if status.judged:
+            yield Scored(next(iter(judgement.scores.values())))
+        else:
+            yield Scored(None, status, judgement.error)
