@@ -352,10 +352,9 @@ def print_policy(study: PolicyStudy, console: Console) -> None:
     say_line(console, heading, "bold")
     say_findings(console, verdict(study), findings(study))
     say_line(console, f"quality: {parts.measure(study)}; average of countries")
-    headers = ("trained against", "quality", "points", "95 % CI", "Holm p", "wins", "tokens", "KL")
+    headers = ("trained against", "quality", "points", "95 % CI", "Holm p", "wins")
     table = make_table("On held-out questions", headers)
     for one in study.scorers:
-        length, kl = one.watch.get("length"), one.curves.get("kl")
         cells = (
             one_line(one.label, 60),
             percent(one.quality.value),
@@ -363,15 +362,34 @@ def print_policy(study: PolicyStudy, console: Console) -> None:
             point_bounds(one.gain.low, one.gain.high),
             p_value(one.gain.p_holm),
             percent(one.reward.value, 0),
-            "–" if length is None else parts.shown(study, "length", length.after),
-            "–" if kl is None else f"{kl.last:.3f}",
         )
         table.add_row(*styled(console, cells))
     console.print(table)
     say_line(
         console,
         f"quality before: {percent(study.before.value)}; points: after minus before, paired; wins: "
-        "pairs in which the reward model prefers the answer after training; KL: nats a token",
+        "pairs in which the reward model prefers the answer after training",
     )
+    _print_watch(study, console)
     for note in _notes(study):
         say_line(console, f"note: {one_line(note, 400)}")
+
+
+def _print_watch(study: PolicyStudy, console: Console) -> None:
+    headers = ("trained against", "tokens", "cut", "language", "names", "copies", "KL")
+    table = make_table("Watch: before > after", headers)
+    for one in study.scorers:
+        shown = (
+            f"{parts.brief(study, name, found.before)} > {parts.brief(study, name, found.after)}"
+            if (found := one.watch.get(name)) is not None
+            else "–"
+            for name in ("length", "truncated", "language", "label", "copies")
+        )
+        kl = one.curves.get("kl")
+        cells = (one_line(one.label, 60), *shown, "–" if kl is None else f"{kl.last:.3f}")
+        table.add_row(*styled(console, cells))
+    console.print(table)
+    say_line(
+        console,
+        "tokens, and per cent of answers; KL: to the policy before, nats a token, end of training",
+    )

@@ -156,6 +156,14 @@ def shown(study: PolicyStudy, name: str, quality: Quality) -> str:
     return percent(quality.value)
 
 
+def brief(study: PolicyStudy, name: str, quality: Quality) -> str:
+    """Return a figure of the watch in few letters: whole percents without a sign, or tokens."""
+    if quality.value is None:
+        return "–"
+    scale = study.sampling.max_new_tokens if name == "length" else 100
+    return f"{scale * quality.value:.0f}"
+
+
 def change_words(study: PolicyStudy, name: str, gain: Gain) -> str:
     """Return a change of the watch with its unit."""
     if gain.value is None:

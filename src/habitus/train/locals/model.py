@@ -175,6 +175,9 @@ class Policy:
             if self.options.lora is None:
                 self.model.save_pretrained(folder)
             else:
+                settings = self.trained.peft_config["default"]
+                # PEFT has a set of them, whose order in the file would differ between processes
+                settings.target_modules = sorted(settings.target_modules)
                 self.trained.save_pretrained(folder, selected_adapters=["default"])
             self.tokenizer.save_pretrained(folder)
 

@@ -146,7 +146,7 @@ class _Run:
         path = plan.out / CONFIG
         if not path.exists():
             self.config = config | {
-                "versions": versions({*DOWNSTREAM_LIBRARIES, *TRAIN_LIBRARIES}),
+                "versions": versions(sorted({*DOWNSTREAM_LIBRARIES, *TRAIN_LIBRARIES})),
                 "command": plan.command,
                 "notes": self._notes(),
             }
