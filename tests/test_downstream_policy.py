@@ -103,6 +103,8 @@ def test_a_run_trains_measures_and_is_read_back(whole):
         assert curve[-1]["kl_answer"] > curve[-1]["kl"]
         assert not (own / "checkpoints").exists()
         assert (own / "model" / "adapter_model.safetensors").is_file()
+        layers = json.loads((own / "model" / "adapter_config.json").read_text())["target_modules"]
+        assert layers == sorted(layers)  # PEFT's set has another order in each process
     longest = read_jsonl(folder(whole, "baseline-longest") / "samples.jsonl")
     assert all(line["reward"] == len(line["text"]) for line in longest)
     one, other = (read_jsonl(folder(whole, f"baseline-{n}") / "samples.jsonl")[:8] for n in
