@@ -4,7 +4,7 @@ import inspect
 
 import pytest
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 trl = pytest.importorskip("trl")
 
 from habitus.clients import hf  # noqa: E402
@@ -47,7 +47,7 @@ def test_what_the_curve_reads_is_logged():
         assert name in source
 
 
-def make_trainer(folder, reward, kind=_grpo.IdsGRPOTrainer, **fields):
+def make_trainer(folder, reward, kind=_grpo.IdsGRPOTrainer, write=None, **fields):
     from datasets import Dataset
 
     plan = small_plan(tiny_judge(folder / "model"), folder / "out", **fields)
@@ -65,6 +65,7 @@ def make_trainer(folder, reward, kind=_grpo.IdsGRPOTrainer, **fields):
         processing_class=policy.tokenizer,
         prompt_ids=ids,
         beta=plan.grpo.beta,
+        write=write,
     )
     return trainer, ids, plan
 
@@ -100,6 +101,29 @@ def test_both_orders_of_a_pair_are_in_one_batch_and_ids_are_ours(tmp_path):
         expected = names[4 * step : 4 * step + 4]
         assert prompts == [name for name in expected for _ in range(group)]
         assert read[step] == [ids[name] for name in prompts]
+
+
+def test_a_writer_stands_in_for_generate(tmp_path):
+    wrote, seen = [], []
+
+    def write(prompts, pick, budget):
+        logits = torch.tensor([[0.0, 80.0, 0.0], [0.0, 0.0, 80.0]])
+        assert pick(0, logits).tolist() == [1, 2]
+        wrote.append((prompts, budget))
+        return [[5, 6, number] for number, _ in enumerate(prompts)]
+
+    def reward(prompts, completion_ids, **rest):
+        seen.append((prompts, completion_ids))
+        return [float(ids[-1]) for ids in completion_ids]
+
+    trainer, ids, _ = make_trainer(tmp_path, reward, write=write)
+    with hf.quiet(), hf.peft_warnings():
+        trainer.train()
+    assert len(wrote) == len(seen) == 2
+    for (prompts, budget), (names, written) in zip(wrote, seen, strict=True):
+        assert prompts == [ids[name] for name in names]
+        assert written == [[5, 6, number] for number in range(len(names))]
+        assert budget == 12
 
 
 def test_the_reference_of_full_training_is_a_copy(tmp_path):

@@ -10,8 +10,8 @@ from pydantic_core import to_jsonable_python
 
 from habitus.errors import InputError, UnknownNameError
 from habitus.metrics.preferences import accuracy, credit_table
+from habitus.metrics.preferences_benchmarks import benchmarks
 from habitus.metrics.preferences_data import (
-    benchmarks,
     curves,
     efficiency,
     kept_shares,
@@ -224,9 +224,11 @@ def by_share(country, variant, seed, share, pair):
 
 
 def test_efficiency_by_hand(tmp_path):
-    out = write_study(tmp_path / "out", two_countries(), BASE, by_share, shares=(0.25, 0.5, 1.0))
+    shares, low = (0.25, 0.5, 1.0), dict.fromkeys(BASE, WRONG)
+    out = write_study(tmp_path / "out", two_countries(), low, by_share, shares=shares)
     found = efficiency(read_study([out]), resamples=200)
     assert found.reason == ""
+    assert found.base.value == 0.0
     assert value(found, "accuracy_share", variant="finetune", share="0.5").value == 0.5
     assert value(found, "accuracy_share", variant="scpo", share="1").value == 1.0
     ratios = {each.share: each for each in found.ratios}
@@ -236,6 +238,17 @@ def test_efficiency_by_hand(tmp_path):
     assert ratios[0.5].ratio == pytest.approx(2.0)
     assert ratios[1.0].ratio is None
     assert "never as accurate" in ratios[1.0].reason
+
+
+def test_data_saved_on_the_way_to_less_than_the_base_is_no_efficiency(tmp_path):
+    out = write_study(tmp_path / "out", two_countries(), BASE, by_share, shares=(0.25, 0.5, 1.0))
+    found = efficiency(read_study([out]), resamples=50)
+    # of A the base has 1.5 of 4, of B 3 of 4; scpo has 2 of 4 with a quarter
+    assert found.base.value == pytest.approx((0.375 + 0.75) / 2)
+    ratios = {each.share: each for each in found.ratios}
+    assert (ratios[0.25].ratio, ratios[0.25].low, ratios[0.25].high) == (None, None, None)
+    assert ratios[0.25].reason == "the base is as accurate, with 56.2 % and no data"
+    assert ratios[0.5].ratio == pytest.approx(2.0)
 
 
 def test_efficiency_without_shares_says_why(out):
@@ -271,9 +284,9 @@ def test_curves_and_benchmarks(out):
     folder = unit_folder(out, "Austria", "scpo")
     lines(folder / "curve.jsonl", [{"step": n, "loss": 1.0 / n, "lr": 1e-6} for n in (1, 2)])
     record = {
-        "benchmark": "toy",
-        "before": {"accuracy": 0.5, "n": 10, "ci_low": 0.2, "ci_high": 0.8},
-        "after": {"accuracy": 0.6, "n": 10},
+        "benchmark": {"name": "toy"},
+        "before": {"value": 0.5, "n": 10, "ci_low": 0.2, "ci_high": 0.8},
+        "after": {"value": 0.6, "n": 10},
     }
     (folder / "benchmark.json").write_text(json.dumps(record))
     study = read_study([out])

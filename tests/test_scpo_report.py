@@ -63,6 +63,18 @@ def test_the_verdict_claims_what_is_beyond_the_noise(tmp_path):
     assert "+50.0 points" in said.text
 
 
+def test_what_is_won_and_lost_adds_up(tmp_path):
+    view = view_of(study_of(tmp_path, good))
+    # of 60 questions the base has 40 right; fine-tuning has the odd ones right, scpo all
+    expected = {"finetune": (10 / 60, 20 / 60), "scpo": (20 / 60, 0.0)}
+    for variant, values in expected.items():
+        found = [view.metric(name, variant, None) for name in ("won", "lost")]
+        assert [each.value for each in found] == pytest.approx(values)
+        assert all(each.ci_low <= each.value <= each.ci_high for each in found)
+    rows = {row[0]: (row[1], row[3]) for row in scpo_figures.change_rows(view)}
+    assert rows == {"fine-tuning": ("16.7", "33.3"), "filter + weights": ("33.3", "0.0")}
+
+
 def test_the_verdict_turns_with_the_sign(tmp_path):
     def bad(country, variant, seed, share, pair):
         return good(country, "scpo" if variant == "finetune" else "finetune", seed, share, pair)
@@ -138,7 +150,11 @@ def test_every_chart_has_its_figures(tmp_path):
         rows = [{"pair": "Austria-1", "p": 0.2, "weight": 0.4, "kept": True}]
         lines(folder / "filter.jsonl", rows)
         lines(folder / "curve.jsonl", [{"step": n, "loss": 1 / n} for n in range(1, 9)])
-    record = {"benchmark": "toy", "before": {"accuracy": 0.5, "n": 9}, "after": {"accuracy": 0.6}}
+    record = {
+        "benchmark": {"name": "toy"},
+        "before": {"value": 0.5, "n": 9},
+        "after": {"value": 0.6},
+    }
     (folder / "benchmark.json").write_text(json.dumps(record))
     study = read_study([out])
     html = render_study(study, summarise_study(study, resamples=50))

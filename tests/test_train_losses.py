@@ -109,3 +109,14 @@ def test_shards_and_names():
         "New-Zealand--scpo--foldsplit"
     )
     assert "chosen" not in slim(make_pair(1))
+
+
+def test_training_keeps_off_attention_whose_gradients_can_be_no_numbers():
+    torch = pytest.importorskip("torch")
+    from habitus.train.attention import sound_attention
+
+    enabled = torch.backends.cuda.cudnn_sdp_enabled
+    before = enabled()
+    with sound_attention():
+        assert not enabled()
+    assert enabled() == before

@@ -288,6 +288,8 @@ def test_training_without_a_benchmark_needs_no_tables():
 
 
 def test_benchmark_before_and_after(plan, write_items):
+    from habitus.metrics.preferences_benchmarks import benchmark_tests, benchmarks
+    from habitus.metrics.preferences_read import read_study
     from tests.conftest import make_item
 
     bench = str(write_items([make_item(number) for number in range(4)]))
@@ -297,6 +299,12 @@ def test_benchmark_before_and_after(plan, write_items):
     found = json.loads((folder / "benchmark.json").read_text())
     assert found["before"]["n"] == found["after"]["n"] == 4
     assert found["benchmark"]["name"] == "bench"
+    study = read_study([made.out])
+    (shown,) = benchmarks(study)
+    assert (shown.before, shown.after) == (found["before"]["value"], found["after"]["value"])
+    (test,) = benchmark_tests(study, resamples=50)
+    assert (test.benchmark, test.units, test.comparison.n) == ("bench", 1, 4)
+    assert test.comparison.difference == pytest.approx(shown.after - shown.before)
     assert 0 <= found["after"]["ci_low"] <= found["after"]["value"] <= found["after"]["ci_high"]
 
 

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
+
+if TYPE_CHECKING:
+    from habitus.clients.decoding import Decoder
 
 LIKELIEST = 1024
 """Tokens among which the end of a nucleus is looked for first."""
@@ -62,7 +65,12 @@ class _Picker(LogitsProcessor):
         self._sound = torch.ones((budget, len(draws)), dtype=torch.bool, device=device)
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        step = input_ids.shape[1] - self._start
+        pick = self.pick(input_ids.shape[1] - self._start, scores)
+        chosen = torch.full_like(scores, -torch.inf)
+        return chosen.scatter_(1, pick[:, None], 0.0)
+
+    def pick(self, step: int, scores: torch.Tensor) -> torch.Tensor:
+        """Return the token of each row, of logits (rows, vocabulary)."""
         self._sound[step] = ~torch.isnan(scores).any(dim=-1)
         pick = scores.argmax(dim=-1)
         if self._drawn:
@@ -74,8 +82,7 @@ class _Picker(LogitsProcessor):
             drawn = torch.searchsorted(shares, wanted, right=True)[:, 0]
             past_end = drawn >= scores.shape[-1]  # rounding, once in some ten million draws
             pick = torch.where(self._greedy | past_end, pick, drawn)
-        chosen = torch.full_like(scores, -torch.inf)
-        return chosen.scatter_(1, pick[:, None], 0.0)
+        return pick
 
     def sound(self, row: int, tokens: int) -> bool:
         """Say whether the first `tokens` picks of a row came from numbers."""
@@ -112,6 +119,7 @@ def write(
     budget: int,
     stops: Collection[int],
     pad: int,
+    decoder: Decoder | None = None,
 ) -> list[Written]:
     """Write after each prompt until a stop token or the budget.
 
@@ -122,7 +130,12 @@ def write(
         budget: Most tokens to write.
         stops: Ids of the tokens that end a text.
         pad: Id that fills rows up, on the left.
+        decoder: Writes in place of the library's `generate`, the same.
     """
+    if decoder is not None:
+        picker = _Picker(draws, 0, budget, model.device)
+        rows = decoder.write(prompts, picker.pick, budget=budget, stops=stops, pad=pad)
+        return [_written(row, number, stops, picker) for number, row in enumerate(rows)]
     ids = [torch.tensor(prompt, dtype=torch.long) for prompt in prompts]
     ones = [torch.ones(len(prompt), dtype=torch.long) for prompt in prompts]
     padded = pad_sequence(ids, batch_first=True, padding_value=pad, padding_side="left")
@@ -142,10 +155,11 @@ def write(
         generation_config=config,
         logits_processor=LogitsProcessorList([picker]),
     )
-    found = []
-    for row, tokens in enumerate(out[:, padded.shape[1] :].tolist()):
-        end = next((place for place, token in enumerate(tokens) if token in stops), None)
-        kept = tuple(tokens if end is None else tokens[:end])
-        read = len(kept) + (end is not None)
-        found.append(Written(kept, end is not None, picker.sound(row, read)))
-    return found
+    rows = out[:, padded.shape[1] :].tolist()
+    return [_written(row, number, stops, picker) for number, row in enumerate(rows)]
+
+
+def _written(row: Sequence[int], number: int, stops: Collection[int], picker: _Picker) -> Written:
+    end = next((place for place, token in enumerate(row) if token in stops), None)
+    kept = tuple(row if end is None else row[:end])
+    return Written(kept, end is not None, picker.sound(number, len(kept) + (end is not None)))

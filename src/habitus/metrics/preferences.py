@@ -25,6 +25,10 @@ BASE = "base"
 DISAGREE = "accuracy_disagree"
 """Name of the second layer's figures."""
 
+WON, LOST = "won", "lost"
+"""Names of what training changed: shares of all pairs that only the trained model, and that only the
+base, has right. Their difference is the change in accuracy."""
+
 FINETUNE = "finetune"
 """The variant that the others are compared with."""
 
@@ -76,7 +80,8 @@ class Accuracy:
     """Accuracy of all variants in both layers."""
 
     metrics: tuple[Metric, ...]
-    """"accuracy" and "accuracy_disagree" by country and variant, and "..._macro" by variant."""
+    """"accuracy", "accuracy_disagree", "won" and "lost" by country and variant, and "..._macro" by
+    variant; "won" and "lost" have no base."""
     counts: tuple[Counts, ...]
     """How the pairs came out."""
     base_ties: dict[str, int]
@@ -154,6 +159,10 @@ def accuracy(study: Study, seed: int = 0, resamples: int = RESAMPLES) -> Accurac
         for column in columns
     }
     metrics += _layer(DISAGREE, layer, study, columns, lost)
+    for name in (WON, LOST):
+        changed = table.with_columns(_changed(name, variant) for variant in study.variants)
+        part = make_board(changed, study.variants, seed, "scpo/all", resamples)
+        metrics += _layer(name, part, study, study.variants, excluded)
     ties = table.filter(pl.col("margin") == 0)["country"].to_list()
     return Accuracy(
         metrics=tuple(metrics),
@@ -163,6 +172,12 @@ def accuracy(study: Study, seed: int = 0, resamples: int = RESAMPLES) -> Accurac
         seeds=tuple(_spread(own, variant, board.countries) for variant in study.variants),
         countries=board.countries,
     )
+
+
+def _changed(name: str, variant: str) -> pl.Expr:
+    """Return what a variant wins over the base, or loses, of each pair, in the variant's column."""
+    change = pl.col(variant) - pl.col(BASE)
+    return (change if name == WON else -change).clip(lower_bound=0).alias(variant)
 
 
 def _layer(

@@ -1,4 +1,4 @@
-"""What training saw and what it cost: data efficiency, kept shares, weights, curves, benchmarks.
+"""What training saw and what it cost: data efficiency, kept shares, weights, curves.
 
 See papers: SCPO, for the filter, the weight and the claim of data efficiency.
 """
@@ -9,15 +9,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import polars as pl
 
 from habitus.metrics.bootstrap import RESAMPLES
-from habitus.metrics.preferences import FINETUNE, credit_table
+from habitus.metrics.preferences import BASE, FINETUNE, credit, credit_table
 from habitus.metrics.preferences_board import make_board
-from habitus.metrics.preferences_read import Study, read_benchmarks, read_curves
+from habitus.metrics.preferences_read import Study, read_curves
 from habitus.metrics.statistics import Floats
 from habitus.types import Metric
 
@@ -68,6 +67,8 @@ class Efficiency:
     """Countries of the averages."""
     reason: str
     """Why there is no curve; empty where there is one."""
+    base: Metric | None = None
+    """"accuracy_share" of the base, which has seen none of the data, on the same pairs."""
 
 
 @dataclass(frozen=True)
@@ -114,32 +115,6 @@ class Curve:
     """Share of the steps done, mean loss, units behind it."""
 
 
-@dataclass(frozen=True)
-class Benchmark:
-    """A benchmark before and after training."""
-
-    benchmark: str
-    """Its name."""
-    country: str
-    """Country of the models."""
-    variant: str
-    """Their variant."""
-    units: int
-    """Units that were evaluated."""
-    before: float
-    """Accuracy of the base."""
-    after: float
-    """Mean accuracy of the models."""
-    lowest: float
-    """Lowest accuracy of a model."""
-    highest: float
-    """Highest accuracy of a model."""
-    n: int
-    """Items."""
-    before_interval: tuple[float, float] | None
-    """95 % interval of the base's accuracy, for the size of the noise."""
-
-
 def efficiency(study: Study, seed: int = 0, resamples: int = RESAMPLES) -> Efficiency:
     """Compute accuracy against share of the data, and what share fine-tuning would need.
 
@@ -160,7 +135,7 @@ def efficiency(study: Study, seed: int = 0, resamples: int = RESAMPLES) -> Effic
     if not shares:
         return Efficiency((), (), (), "no variant was trained on more than one share of the data")
     points = [(variant, share) for variant, values in shares.items() for share in values]
-    table = study.pairs.select("pair", "country", "group")
+    table = study.pairs.select("pair", "country", "group", credit().alias(BASE))
     for share in sorted({share for _, share in points}):
         wanted = [variant for variant, at in points if at == share]
         named = {variant: _point(variant, share) for variant in wanted}
@@ -168,7 +143,7 @@ def efficiency(study: Study, seed: int = 0, resamples: int = RESAMPLES) -> Effic
         table = table.join(part, on="pair", how="left", maintain_order="left")
     columns = [_point(*point) for point in points]
     common = table.drop_nulls(columns)
-    board = make_board(common, columns, seed, "scpo/efficiency", resamples)
+    board = make_board(common, [BASE, *columns], seed, "scpo/efficiency", resamples)
     if not board.countries:
         return Efficiency((), (), (), "no pair was scored at every share by every variant")
     lost = table.height - common.height
@@ -177,17 +152,18 @@ def efficiency(study: Study, seed: int = 0, resamples: int = RESAMPLES) -> Effic
         group = {"variant": variant, "share": f"{share:g}"}
         column = _point(variant, share)
         metrics.append(board.metric("accuracy_share", None, column, group, lost))
+    base = board.metric("accuracy_share", None, BASE, {"variant": BASE}, lost)
     if FINETUNE not in shares:
         reason = "fine-tuning was not trained on several shares, so there is no ratio"
-        return Efficiency(tuple(metrics), (), board.countries, reason)
+        return Efficiency(tuple(metrics), (), board.countries, reason, base)
     values = {point: board.macro[_point(*point)].value or 0.0 for point in points}
     draws = {point: board.replicates[_point(*point)] for point in points}
     ratios = [
-        _ratio(variant, share, shares[FINETUNE], values, draws)
+        _ratio(variant, share, shares[FINETUNE], values, draws, base.value or 0.0)
         for variant, share in points
         if variant != FINETUNE
     ]
-    return Efficiency(tuple(metrics), tuple(ratios), board.countries, "")
+    return Efficiency(tuple(metrics), tuple(ratios), board.countries, "", base)
 
 
 def _point(variant: str, share: float) -> str:
@@ -222,8 +198,12 @@ def _ratio(
     shares: Sequence[float],
     values: Mapping[tuple[str, float], float],
     draws: Mapping[tuple[str, float], Floats],
+    base: float,
 ) -> Ratio:
     target = values[variant, share]
+    if target <= base:
+        reason = f"the base is as accurate, with {100 * base:.1f} % and no data"
+        return Ratio(variant, share, target, None, None, None, None, reason)
     needed = share_reaching(target, shares, [values[FINETUNE, each] for each in shares])
     curves = np.stack([draws[FINETUNE, each] for each in shares], axis=1)
     drawn = np.array(
@@ -319,28 +299,4 @@ def curves(study: Study) -> tuple[Curve, ...]:
         points = tuple((at / CURVE_BINS, loss, n) for _, at, loss, n in mine.iter_rows())
         if points:
             found.append(Curve(variant, points))
-    return tuple(found)
-
-
-def benchmarks(study: Study) -> tuple[Benchmark, ...]:
-    """Return benchmark accuracy before and after, by benchmark, country and variant."""
-    groups: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
-    for unit, record in read_benchmarks(study):
-        if unit.share == 1.0 and record["before"]["accuracy"] is not None:
-            name = str(record.get("benchmark", "benchmark"))
-            groups.setdefault((name, unit.country, unit.variant), []).append(record)
-    found = []
-    for (name, country, variant), records in groups.items():
-        after = [
-            float(r["after"]["accuracy"]) for r in records if r["after"]["accuracy"] is not None
-        ]
-        if not after:
-            continue
-        first = records[0]["before"]
-        low, high = first.get("ci_low"), first.get("ci_high")
-        interval = None if low is None or high is None else (float(low), float(high))
-        spread = (float(np.mean(after)), min(after), max(after))
-        before = float(first["accuracy"])
-        n = int(first.get("n", 0))
-        found.append(Benchmark(name, country, variant, len(after), before, *spread, n, interval))
     return tuple(found)

@@ -214,7 +214,7 @@ def read_benchmarks(study: Study) -> list[tuple[Unit, Mapping[str, Any]]]:
         record = read_object(path)
         for part in ("before", "after"):
             inner = record.get(part)
-            if not isinstance(inner, Mapping) or "accuracy" not in inner:
+            if not isinstance(inner, Mapping) or "value" not in inner:
                 raise InputError(f"{path}: {part!r} holds no accuracy; run the unit again")
         found.append((unit, record))
     return found

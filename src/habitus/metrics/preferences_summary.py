@@ -9,13 +9,17 @@ from typing import TypeVar
 from habitus.errors import UnknownNameError
 from habitus.metrics.bootstrap import RESAMPLES
 from habitus.metrics.preferences import Accuracy, accuracy
-from habitus.metrics.preferences_data import (
+from habitus.metrics.preferences_benchmarks import (
     Benchmark,
+    BenchmarkTest,
+    benchmark_tests,
+    benchmarks,
+)
+from habitus.metrics.preferences_data import (
     Curve,
     Efficiency,
     Kept,
     Weights,
-    benchmarks,
     curves,
     efficiency,
     kept_shares,
@@ -49,7 +53,9 @@ class StudyFigures:
     curves: tuple[Curve, ...]
     """Loss over training."""
     benchmarks: tuple[Benchmark, ...]
-    """Benchmarks before and after."""
+    """Benchmarks before and after, by country."""
+    benchmark_tests: tuple[BenchmarkTest, ...]
+    """The same by variant, tested item by item."""
     seed: int
     """Seed of the resampling."""
 
@@ -90,6 +96,7 @@ def summarise_study(
         kept=done(kept_shares(study)),
         weights=done(weights(study)),
         curves=done(curves(study)),
-        benchmarks=done(benchmarks(study)),
+        benchmarks=benchmarks(study),
+        benchmark_tests=done(benchmark_tests(study, seed, resamples)),
         seed=seed,
     )

@@ -8,6 +8,7 @@ from pydantic_core import to_jsonable_python
 from rich.console import Console
 
 from habitus.metrics.preferences import BASE, DISAGREE, FINETUNE
+from habitus.metrics.preferences_benchmarks import BenchmarkTest
 from habitus.metrics.preferences_read import Study
 from habitus.metrics.preferences_summary import StudyFigures
 from habitus.report import scpo_figures as parts
@@ -104,11 +105,14 @@ def render_study(study: Study, figures: StudyFigures) -> str:
         facts=_facts(view),
         layer_note=LAYER_NOTE,
         tests=parts.tests_table(view),
+        changes=Table(parts.CHANGE_HEADERS, parts.change_rows(view)),
+        change_note=parts.CHANGE_NOTE,
         counts=parts.counts_table(view),
         seeds=parts.seeds_table(view),
         steering=parts.steering_table(figures.steering),
         ratios=training.ratio_table(view),
         benchmarks=training.benchmark_table(view),
+        benchmark_tests=training.benchmark_tests_table(view),
         units=training.units_table(view),
         notes=shown_notes(_notes(view)),
         commands=[budget.clip(command) for command in commands if command],
@@ -124,6 +128,11 @@ def verdict(view: View) -> Finding:
     other = FINETUNE if focus != FINETUNE and FINETUNE in view.study.variants else BASE
     found = view.test(focus, other, None)
     if found is None or found.difference is None:
+        both = [view.cell_count(focus, other, country) for country in view.study.countries]
+        some = sum(each > 0 for each in both)
+        if some:
+            text = f"No average yet: {some:,} of {len(both):,} countries have held-out pairs that both models scored."
+            return Finding("empty", text)
         return Finding("empty", "No data: no country has held-out pairs that both models scored.")
     names = f"{NAMES[focus].capitalize()} against {_against(other)}"
     figures = f"{difference_words(found)}, average of {count(len(view.figures.accuracy.countries), 'country', 'countries')}"
@@ -172,6 +181,11 @@ def findings(view: View) -> list[Finding]:
             )
             found.append(Finding("note", text))
     found += _steering_findings(view)
+    found += [
+        Finding("note", _benchmark_words(each))
+        for each in figures.benchmark_tests
+        if each.comparison.a == figures.variant and each.comparison.difference is not None
+    ]
     spreads = [spread for spread in figures.accuracy.seeds if spread.variant == figures.variant]
     if spreads and spreads[0].sd is None:
         found.append(Finding("note", "One seed: how much figures move with the seed is not known."))
@@ -182,6 +196,14 @@ def findings(view: View) -> list[Finding]:
             Finding("note", f"Over {number} seeds, {NAMES[figures.variant]} moves by {text}.")
         )
     return found
+
+
+def _benchmark_words(test: BenchmarkTest) -> str:
+    ends = "" if told(test.comparison) else "; cannot be told from none"
+    return (
+        f"On {one_line(test.benchmark, 60)}, {NAMES[test.comparison.a]} changes accuracy by "
+        f"{difference_words(test.comparison)}{ends}."
+    )
 
 
 def _steering_findings(view: View) -> list[Finding]:
@@ -277,8 +299,18 @@ def print_study(study: Study, figures: StudyFigures, console: Console) -> None:
             cells = comparison_cells(test.comparison)
             table.add_row(*styled(console, (pair, *cells[:4], cells[5])))
     console.print(table)
+    _print_changes(view, console)
     for note in _notes(view):
         say_line(console, f"note: {note}")
+
+
+def _print_changes(view: View, console: Console) -> None:
+    headers = ("variant", "won", "95 % CI", "lost", "95 % CI")
+    table = make_table("Against the base, average of countries, points of all pairs", headers)
+    for cells in parts.change_rows(view):
+        table.add_row(*styled(console, cells))
+    console.print(table)
+    say_line(console, parts.CHANGE_NOTE)
 
 
 def _print_layer(view: View, name: str, title: str, console: Console) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from habitus.metrics.preferences import BASE, DISAGREE
+from habitus.metrics.preferences import BASE, DISAGREE, LOST, WON
 from habitus.metrics.preferences_read import Study
 from habitus.metrics.preferences_steering import Steering
 from habitus.metrics.preferences_summary import StudyFigures
@@ -53,6 +53,11 @@ class View:
     @cached_property
     def _accuracy(self) -> MetricTable:
         return MetricTable(self.figures.accuracy.metrics)
+
+    def cell_count(self, variant: str, other: str, country: str) -> int:
+        """Return how many pairs of a country at least both variants have a figure on."""
+        found = [self.metric("accuracy", name, country) for name in (variant, other)]
+        return min(0 if each is None else each.n for each in found)
 
     def test(self, variant: str, other: str, country: str | None) -> Comparison | None:
         """Return a variant's comparison with another."""
@@ -167,6 +172,31 @@ def counts_table(view: View) -> Table:
     )
     headers = ("Country", "Variant", "Held out", "Scored", "Failed", "Not scored yet", "Ties")
     return cut_table(headers, rows, FIGURES)
+
+
+CHANGE_HEADERS = ("Variant", "Won", "95 % interval", "Lost", "95 % interval")
+"""Columns of `change_rows`."""
+
+CHANGE_NOTE = (
+    "Won: pairs that the base gets wrong and the trained model right; lost: the other way round. "
+    "Both in points of all pairs; won minus lost is the change in accuracy."
+)
+"""How to read `change_rows`."""
+
+
+def change_rows(view: View) -> tuple[tuple[str, ...], ...]:
+    """Return what each variant wins and loses against the base, average of countries."""
+    rows = []
+    for variant in view.study.variants:
+        shown = [NAMES[variant]]
+        for name in (WON, LOST):
+            found = view.metric(name, variant, None)
+            if found is None:
+                shown += ["no data", "–"]
+                continue
+            shown += [points(found.value, signed=False), bounds(found.ci_low, found.ci_high)]
+        rows.append(tuple(shown))
+    return tuple(rows)
 
 
 def seeds_table(view: View) -> Table:

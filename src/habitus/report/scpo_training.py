@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from habitus.metrics.preferences import FINETUNE
+from habitus.metrics.preferences import BASE, FINETUNE
 from habitus.metrics.preferences_data import Weights
 from habitus.metrics.preferences_read import VARIANTS
 from habitus.report.figures import Figure, Table, cut_table
 from habitus.report.scpo_charts import Line, histogram, lines
-from habitus.report.scpo_figures import FIGURES, NAMES, View, pairs, place
+from habitus.report.scpo_figures import (
+    COMPARISON_HEADERS,
+    FIGURES,
+    NAMES,
+    View,
+    comparison_cells,
+    pairs,
+    place,
+)
 from habitus.report.text import bounds, one_line, percent, points
 from habitus.types import Metric
 
@@ -41,17 +49,28 @@ def efficiency_figure(view: View) -> Figure:
         )
         for each in found.metrics
     )
+    base = found.base
+    if base is not None:
+        interval = bounds(base.ci_low, base.ci_high)
+        rows = ((NAMES[BASE], "none", percent(base.value), interval, pairs(base)), *rows)
     return Figure(
         "efficiency",
         "Accuracy against share of the training data",
         Table(("Variant", "Share", "Accuracy", "95 % interval", "Pairs"), rows),
-        lines(drawn, "share of the data", "accuracy", "Accuracy by share of the data", log=True)
+        lines(
+            drawn,
+            "share of the data",
+            "accuracy",
+            "Accuracy by share of the data",
+            log=True,
+            level=base.value if base else None,
+        )
         if drawn
         else None,
         found.reason.capitalize() + "."
         if found.reason
         else "Average of countries, all pairs, on "
-        "the pairs that every point has. Bars: 95 % intervals, from the same resamples.",
+        "the pairs that every point has. Bars: 95 % intervals, from the same resamples. Dashed line: the base.",
         420,
     )
 
@@ -205,6 +224,21 @@ def benchmark_table(view: View) -> Table:
     )
     headers = ("Benchmark", "Model of", "Variant", "Before", "95 % interval", "After", "Points")
     return cut_table((*headers, "Lowest to highest", "Units", "Items"), rows, FIGURES)
+
+
+def benchmark_tests_table(view: View) -> Table:
+    """Return each variant against the base on benchmarks, over all its models."""
+    rows = tuple(
+        (
+            one_line(each.benchmark, 60),
+            NAMES[each.comparison.a],
+            f"{each.units:,}",
+            *comparison_cells(each.comparison),
+        )
+        for each in view.figures.benchmark_tests
+    )
+    headers = ("Benchmark", "Variant", "Models", *COMPARISON_HEADERS[:-1], "Items")
+    return cut_table(headers, rows, FIGURES)
 
 
 def units_table(view: View) -> Table:

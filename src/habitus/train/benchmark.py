@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
+
 from habitus.data import load
 from habitus.progress import is_first
 from habitus.store import RunFolder, write_json
@@ -37,7 +39,8 @@ class Benchmarked:
         self._benchmark = load(benchmark) if benchmark else None
         self._before = None
         if self._benchmark is not None and is_first():
-            self._before = self._figures(out / BEFORE, base.spec)
+            with FileLock(out / f".{BEFORE}.lock"):  # of several shards, the first evaluates
+                self._before = self._figures(out / BEFORE, base.spec)
 
     def run(self, folder: Path, name: str) -> None:
         """Evaluate the model as it is now, and write `benchmark.json` into `folder`.

@@ -18,6 +18,7 @@ from habitus.clients.encode import Encoded
 from habitus.errors import InputError
 from habitus.progress import is_first
 from habitus.store import hold
+from habitus.train.attention import sound_attention
 from habitus.train.base import Base
 
 CHECKPOINTS = "checkpoints"
@@ -185,7 +186,8 @@ def _train(
             if checkpoint is not None:
                 done = int(checkpoint.name.rpartition("-")[2])
                 advance(done)
-            trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+            with sound_attention():
+                trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
         finally:
             tokenizer.pad_token = own_pad
             recorder.attach(None)

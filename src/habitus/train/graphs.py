@@ -107,7 +107,7 @@ class StepGraphs:
         inputs: Mapping[str, Any],
         compute: Callable[[Mapping[str, Any]], Any],
     ) -> bool:
-        import torch
+        from habitus.clients.recording import given_up
 
         before = [parameter.grad for parameter in self._parameters]
         try:
@@ -115,11 +115,8 @@ class StepGraphs:
         except Exception as error:  # noqa: BLE001 - what cannot be recorded varies, none is fatal
             self.failed = True
             self._recorded.clear()
-            if torch.cuda.is_available():
-                torch.cuda.synchronize()
-            reason = str(error).strip().splitlines() or [type(error).__name__]
             self._say(
-                f"steps cannot be recorded as CUDA graphs ({reason[0][:200]}): going on without"
+                f"steps cannot be recorded as CUDA graphs ({given_up(error)}): going on without"
             )
         finally:
             self._set_gradients(self._parameters, before)

@@ -13,7 +13,7 @@ os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
@@ -38,6 +38,9 @@ class IdsGRPOTrainer(_Trainer):  # type: ignore[misc]
 
     beta: Any
     ref_model: Any
+    use_vllm: bool
+    temperature: float
+    max_completion_length: int
 
     def __init__(
         self,
@@ -45,6 +48,7 @@ class IdsGRPOTrainer(_Trainer):  # type: ignore[misc]
         prompt_ids: Mapping[str, Sequence[int]],
         beta: float,
         reference: bool = False,
+        write: Callable[..., list[list[int]]] | None = None,
         **kwargs: Any,
     ) -> None:
         """Make the trainer, and print nothing.
@@ -56,9 +60,12 @@ class IdsGRPOTrainer(_Trainer):  # type: ignore[misc]
                 adapter is trained, and 0 where all weights are: TRL would load the reference from
                 the path in the model's configuration, whatever weights the model has.
             reference: Have a reference also where `beta` is 0.
+            write: Writes in place of the library's `generate`: of prompts' ids, a function that
+                picks tokens and the most tokens, the ids up to and with the token that ends each.
             **kwargs: As of TRL.
         """
         self._prompt_ids = prompt_ids
+        self._writer = write
         self.seconds_generating = 0.0
         """Seconds spent on writing since it was last set to 0."""
         super().__init__(*args, **kwargs)
@@ -72,12 +79,19 @@ class IdsGRPOTrainer(_Trainer):  # type: ignore[misc]
         # The template was applied by the judge's own encoder; TRL's would encode data as control.
         return [list(self._prompt_ids[name]) for name in prompts], None, {}
 
-    def _generate_single_turn(self, *args: Any, **kwargs: Any) -> Any:
+    def _generate_single_turn(self, prompt_ids: Any, *args: Any, **kwargs: Any) -> Any:
         begin = time.perf_counter()
         try:
-            return super()._generate_single_turn(*args, **kwargs)
+            if self._writer is None or self.use_vllm:
+                return super()._generate_single_turn(prompt_ids, *args, **kwargs)
+            return self._writer(prompt_ids, self._drawn, self.max_completion_length), None
         finally:
             self.seconds_generating += time.perf_counter() - begin
+
+    def _drawn(self, place: int, logits: Any) -> Any:
+        """Draw each row's token at the temperature, as `generate` does without top-k and top-p."""
+        chances = (logits.float() / self.temperature).softmax(dim=-1)
+        return _torch.multinomial(chances, num_samples=1)[:, 0]
 
     @contextmanager
     def as_reference(self) -> Iterator[Any]:

@@ -12,7 +12,7 @@ import random
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from habitus.pairs import non_commercial, pairs_digest
 from habitus.progress import is_first, progress
 from habitus.store import refuse_changes, versions, write_json
 from habitus.train import study
+from habitus.train.attention import sound_attention
 from habitus.train.base import require
 from habitus.train.fitting import CHECKPOINTS, held, last_checkpoint
 from habitus.train.locals.evaluation import evaluate_pairs, held_out_pairs
@@ -244,6 +245,10 @@ class _Run:
         chosen = set(ids[: plan.warmup_pairs])
         asked = [view for view in views if view.item.id in chosen]
 
+        sampling = plan.sampling
+        if policy.decoder is not None:  # what costs little by the row is done for many at once
+            sampling = replace(sampling, chunk=4 * sampling.chunk)
+
         def sample() -> list[Kept] | None:
             with progress("criteria", len(asked), unit="prompts") as step:
                 return sample_criteria(
@@ -251,7 +256,7 @@ class _Run:
                     self.prompting,
                     asked,
                     folder,
-                    plan.sampling,
+                    sampling,
                     deadline=self.deadline,
                     advance=step,
                 )
@@ -351,12 +356,14 @@ class _Run:
                 callbacks=[recorder],
                 prompt_ids=self.ids,
                 beta=grpo.beta,
+                write=None if grpo.gradient_checkpointing else policy.writer,
             )
             if trainer.sharded:
                 raise InputError("FSDP and DeepSpeed split the model, and R_appr needs it whole")
             reward.attach(trainer)
             recorder.attach(trainer)
-            trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+            with sound_attention():
+                trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
             trainer.accelerator.free_memory()
         recorder.steps = int(trainer.state.global_step)
         return recorder

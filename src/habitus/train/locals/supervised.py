@@ -16,6 +16,7 @@ from typing import Any
 
 from habitus.clients import hf
 from habitus.errors import HabitusError, InputError
+from habitus.train.attention import sound_attention
 from habitus.train.curve import CURVE, append_lines, keep_steps
 from habitus.train.fitting import CHECKPOINTS, last_checkpoint
 from habitus.train.locals.model import Policy
@@ -251,6 +252,7 @@ def learn(
         )
         trainer.settle()
         checkpoint = last_checkpoint(folder / CHECKPOINTS)
-        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+        with sound_attention():
+            trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
         trainer.accelerator.free_memory()
     return Learned(recorder.steps, not recorder.out_of_time)

@@ -103,6 +103,7 @@ class Watcher:
                     budget=self._max_tokens,
                     stops=policy.stops,
                     pad=min(policy.stops, default=0),
+                    decoder=policy.decoder,
                 )
         finally:
             policy.model.train(training)

@@ -19,6 +19,7 @@ from typing import Any
 
 from habitus.clients import hf
 from habitus.clients.engine import Reply
+from habitus.clients.transformers_engine import free
 from habitus.downstream import policy_result as files
 from habitus.downstream.entries import add_entry, read_entries
 from habitus.downstream.model import ANSWERS, CONFIG, PROMPTS, ScorerEntry, TaskPrompt
@@ -32,6 +33,7 @@ from habitus.progress import progress
 from habitus.scorers import resolve
 from habitus.store import dump_line, hold, refuse_changes, versions, write_atomic, write_json
 from habitus.train import study
+from habitus.train.attention import sound_attention
 from habitus.train.base import require
 from habitus.train.fitting import CHECKPOINTS, last_checkpoint
 from habitus.train.grpo import arguments, rounds
@@ -253,6 +255,7 @@ class _Training:
         if not self.record["trained"]:
             run.check_time(f"before the training against {self.scorer.spec.label}")
             self._train()
+            free()  # before the trained policy is loaded anew, as everybody will
             run.worked = True
         answers = self.folder / ANSWERS
         prompts = run.parts.held_out.prompts
@@ -369,9 +372,11 @@ class _Training:
                 prompt_ids=ids,
                 beta=grpo.beta,
                 reference=True,
+                write=None if grpo.gradient_checkpointing else policy.writer,
             )
             recorder.attach(trainer)
-            trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+            with sound_attention():
+                trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
             trainer.accelerator.free_memory()
         recorder.steps = int(trainer.state.global_step)
         return recorder
