@@ -47,7 +47,7 @@ def test_what_the_curve_reads_is_logged():
         assert name in source
 
 
-def make_trainer(folder, reward, write=None, **fields):
+def make_trainer(folder, reward, kind=_grpo.IdsGRPOTrainer, write=None, **fields):
     from datasets import Dataset
 
     plan = small_plan(tiny_judge(folder / "model"), folder / "out", **fields)
@@ -57,7 +57,7 @@ def make_trainer(folder, reward, write=None, **fields):
     views = all_views(make_pairs(4, ("Chile",)), 0)
     requests = [prompting.criteria_request(view) for view in views]
     ids = dict(zip([v.key for v in views], policy.encoder.encode(requests), strict=True))
-    trainer = _grpo.IdsGRPOTrainer(
+    trainer = kind(
         model=policy.trained,
         reward_funcs=reward,
         args=arguments(policy, plan),
@@ -116,7 +116,7 @@ def test_a_writer_stands_in_for_generate(tmp_path):
         seen.append((prompts, completion_ids))
         return [float(ids[-1]) for ids in completion_ids]
 
-    trainer, ids, _ = make_trainer(tmp_path, reward, write)
+    trainer, ids, _ = make_trainer(tmp_path, reward, write=write)
     with hf.quiet(), hf.peft_warnings():
         trainer.train()
     assert len(wrote) == len(seen) == 2
@@ -137,3 +137,52 @@ def test_the_reference_of_full_training_is_a_copy(tmp_path):
     with trainer.as_reference() as reference:
         assert reference is not trainer.model
         assert not any(parameter.requires_grad for parameter in reference.parameters())
+
+
+# What trained policies take from it
+
+
+def test_an_answer_without_a_reward_is_left_out_of_its_group(tmp_path):
+    rewards = iter([1.0, 3.0, None, 2.0, None, None, None, None, 5.0, 5.0, 5.0, 5.0])
+
+    def reward(prompts, **rest):
+        return [next(rewards, 0.0) for _ in prompts]
+
+    trainer, ids, _ = make_trainer(tmp_path, reward, _grpo.MeasuredGRPOTrainer)
+    trainer.args.per_device_train_batch_size = 4
+    names = [name for name in list(ids)[:3] for _ in range(4)]
+    with hf.quiet(), hf.peft_warnings(), _grpo.quiet_failures():
+        found = trainer._generate_and_score_completions([{"prompt": name} for name in names])
+    one = 1 / (1.0 + 1e-4)  # of 1, 3 and 2: mean 2, standard deviation 1
+    expected = [-one, one, 0.0, 0.0, *[0.0] * 8]  # a whole group without, and an even one
+    assert found["advantages"].tolist() == pytest.approx(expected, abs=1e-5)
+
+
+def test_the_distance_of_an_answer_by_hand(tmp_path):
+    import torch
+
+    trainer, ids, _ = make_trainer(
+        tmp_path, lambda prompts, **rest: [0.0] * len(prompts), _grpo.MeasuredGRPOTrainer
+    )
+    with hf.quiet(), hf.peft_warnings():
+        found = trainer._generate_and_score_completions([{"prompt": next(iter(ids))}] * 4)
+        shift = torch.zeros_like(found["ref_per_token_logps"])
+        shift[0, :2] = -0.5  # the reference is less sure of two tokens of one answer
+        found["ref_per_token_logps"] += shift
+        trainer._metrics["train"].clear()
+        trainer.current_gradient_accumulation_steps = 1
+        trainer._compute_loss(trainer.model, found)
+    one = 2.718281828**-0.5 + 0.5 - 1
+    assert trainer._metrics["train"]["kl_answer"] == [pytest.approx(2 * one / 4, abs=1e-5)]
+    tokens = float(found["completion_mask"].sum())
+    assert trainer._metrics["train"]["kl"] == [pytest.approx(2 * one / tokens, abs=1e-5)]
+
+
+def test_where_the_distance_is_taken_from_is_still_there():
+    loss = source_of("_compute_loss")
+    assert 'inputs["completion_mask"]' in loss
+    assert "self._get_per_token_logps_and_entropies(" in loss
+    assert "advantages = torch.nan_to_num(advantages, nan=0.0)" in source_of(
+        "_generate_and_score_completions"
+    )
+    assert trl.trainer.grpo_trainer.logger.logger.name == "trl.trainer.grpo_trainer"

@@ -55,18 +55,32 @@ def labels(table: Table) -> list[Scored]:
     texts = iter(table.texts)
     counts, known = [], False
     for item in table.items:
-        pattern = _pattern(item.culture, item.country, item.language)
-        known = known or pattern is not None
         for _ in item.candidates:
-            text = normal(next(texts))
-            counts.append(0 if pattern is None else len(pattern.findall(text)))
+            found = mentions(next(texts), item.culture, item.country, item.language)
+            known = known or found is not None
+            counts.append(found or 0)
     most = ("most-labels", "Most culture names", f"most {what}")
     fewest = ("fewest-labels", "Fewest culture names", f"fewest {what}")
     if not known:
         reason = "no item states a culture, a country or a language"
         return [Scored(*most, None, reason), Scored(*fewest, None, reason)]
-    mentions = np.array(counts, dtype=np.float64)
-    return [Scored(*most, mentions), Scored(*fewest, -mentions)]
+    counted = np.array(counts, dtype=np.float64)
+    return [Scored(*most, counted), Scored(*fewest, -counted)]
+
+
+def mentions(
+    text: str, culture: str | None, country: str | None, language: str | None
+) -> int | None:
+    """Return how often a text names a culture, a country or a language; None where none is given.
+
+    Args:
+        text: The text.
+        culture: The cultural group.
+        country: The country by its English short name.
+        language: BCP 47 tag of the text's language, whose own names count too.
+    """
+    pattern = _pattern(culture, country, language)
+    return None if pattern is None else len(pattern.findall(normal(text)))
 
 
 def names(item: Item) -> tuple[str, ...]:

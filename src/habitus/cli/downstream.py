@@ -25,7 +25,7 @@ GOING_ON = ("out", "resume", "retry_failed", "concurrency", "budget_tokens")
 
 @click.group()
 def downstream() -> None:
-    """Measure what a reward model is good for in use: picking the best of n answers."""
+    """Measure what a reward model is good for in use: picking answers, training a policy."""
 
 
 @downstream.command(cls=GroupedCommand)

@@ -18,6 +18,7 @@ from habitus.cli.console import complain, out, say
 from habitus.cli.correlate import correlate
 from habitus.cli.diagnose import diagnose
 from habitus.cli.downstream import downstream
+from habitus.cli.downstream_policy import policy as train_policy
 from habitus.cli.export import export
 from habitus.cli.locals_report import locals_report
 from habitus.cli.options import COUNT, GroupedCommand, command_line, scorer_options
@@ -158,6 +159,7 @@ def models() -> None:
 
 
 train.add_command(train_locals, "locals")
+downstream.add_command(train_policy)
 for command in (
     audit,
     benchmarks,

@@ -243,7 +243,7 @@ class TransformersEngine:
                     raise ModelError(f"{self.model}: {message[0][:300]}") from error
             if self.decoder is not None:
                 self.decoder.forget()
-            _free()  # outside the handler, whose traceback holds on to tensors
+            free()  # outside the handler, whose traceback holds on to tensors
             parts = halves(batch)
             if not parts:
                 fail(batch)
@@ -254,7 +254,7 @@ class TransformersEngine:
     def close(self) -> None:
         """Release the model."""
         self._model = self._next = self.decoder = None  # type: ignore[assignment]
-        _free()
+        free()
 
 
 def stop_tokens(model: Any, encoder: PromptEncoder) -> frozenset[int]:
@@ -337,7 +337,8 @@ def _is_out_of_memory(error: RuntimeError) -> bool:
     return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in text
 
 
-def _free() -> None:
+def free() -> None:
+    """Give back the GPU memory of models that nobody holds any more."""
     import torch
 
     if torch.cuda.is_available():

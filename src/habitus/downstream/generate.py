@@ -55,6 +55,31 @@ def unit_of(policy: str, prompt: str, sampling: Sampling, seed: int, index: int)
     return digest([policy, prompt, sampling.model_dump(mode="json"), seed, index])
 
 
+def generation_file(
+    folder: Path,
+    task: str,
+    name: str,
+    policy: str,
+    sampling: Sampling,
+    seed: int,
+    *,
+    retry_failed: bool = False,
+) -> GenerationFile:
+    """Return the file of a policy's answers to a task, drawn in one way, in a folder of such files.
+
+    Args:
+        folder: The folder.
+        task: The task's name.
+        name: The policy's name.
+        policy: Digest of the policy.
+        sampling: How answers are drawn.
+        seed: The run's seed.
+        retry_failed: As in `GenerationFile`.
+    """
+    key = digest([policy, sampling.model_dump(mode="json"), seed], 12)
+    return GenerationFile(folder / file_name(task, name, key), retry_failed=retry_failed)
+
+
 class GenerationFile:
     """An append-only file of one policy's answers with one way of sampling and one seed."""
 
@@ -151,6 +176,9 @@ def generate(
     sampling: Sampling,
     seed: int,
     say: Callable[[str], None] = lambda line: None,
+    *,
+    numbers: str | None = None,
+    go_on: Callable[[], bool] = lambda: True,
 ) -> None:
     """Ask a policy for the answers that a file lacks.
 
@@ -163,6 +191,9 @@ def generate(
         sampling: How answers are drawn.
         seed: The run's seed.
         say: Called with lines for the user.
+        numbers: Digest of the policy whose random numbers are drawn with; None is its own. Two
+            policies that are alike then say the same, and their difference has less noise.
+        go_on: Asked after each chunk; False ends the asking early.
 
     Raises:
         RunError: When another process writes the file, or it cannot be written.
@@ -180,8 +211,15 @@ def generate(
         with progress(f"answers of {engine.model}", len(by_digest), done, "prompts") as advance:
             for chunk in _chunks(missing, max(1, min(engine.window, CHUNK // n))):
                 wanted = [(by_digest[name], index) for name, indices in chunk for index in indices]
-                file.append(list(_ask(wanted, engine, policy, sampling, seed)))
+                file.append(list(_ask(wanted, engine, policy, sampling, seed, numbers or policy)))
                 advance(len(chunk))
+                if not go_on():
+                    return
+
+
+def chat_of(prompt: TaskPrompt) -> tuple[Turn, ...]:
+    """Return what a policy reads: the prompt's text is data, never a template."""
+    return tuple(Turn(m.role, (Segment(m.content, False),)) for m in prompt.messages)
 
 
 def _chunks(
@@ -196,18 +234,22 @@ def _ask(
     policy: str,
     sampling: Sampling,
     seed: int,
+    numbers: str,
 ) -> Iterator[Generation]:
-    units = [unit_of(policy, prompt.digest, sampling, seed, index) for prompt, index in wanted]
+    def units_of(policy: str) -> list[str]:
+        return [unit_of(policy, prompt.digest, sampling, seed, index) for prompt, index in wanted]
+
+    units = units_of(policy)
     requests = [
         Request(
             group=unit,  # nothing is shared, so an answer does not depend on what came before
-            chat=tuple(Turn(m.role, (Segment(m.content, False),)) for m in prompt.messages),
+            chat=chat_of(prompt),
             max_tokens=sampling.max_new_tokens,
             temperature=sampling.temperature,
             top_p=sampling.top_p,
-            seed=int(unit[:8], 16) >> 1,
+            seed=int(drawn[:8], 16) >> 1,
         )
-        for (prompt, _), unit in zip(wanted, units, strict=True)
+        for (prompt, _), unit, drawn in zip(wanted, units, units_of(numbers), strict=True)
     ]
     replies = answers(engine, requests)
     for place, ((prompt, index), unit, reply) in enumerate(
@@ -217,14 +259,15 @@ def _ask(
             unit=unit,
             prompt=prompt.digest,
             index=index,
-            **_outcome(reply),
+            **outcome(reply),
             prompt_tokens=reply.prompt_tokens,
             completion_tokens=reply.completion_tokens,
             last=True if place == len(wanted) else None,
         )
 
 
-def _outcome(reply: Reply) -> dict[str, Any]:
+def outcome(reply: Reply) -> dict[str, Any]:
+    """Return how a reply ended, with its text or why there is none, as a generation's fields."""
     if reply.status is not None:
         status = _FAILED.get(reply.status, GenerationStatus.ERROR)
         return {"status": status, "error": reply.error}

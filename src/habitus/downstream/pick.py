@@ -111,15 +111,20 @@ def items_of(sets: Sequence[AnswerSet], *, distinct: bool) -> dict[str, Item]:
     return {name: item for name, item in found.items() if item is not None}
 
 
-def check_size(spec: ScorerSpec, n: int) -> None:
+def check_size(spec: ScorerSpec, n: int, asked: str | None = None) -> None:
     """Refuse a judge that cannot show so many answers at once.
+
+    Args:
+        spec: The judge, or any other reward model.
+        n: Answers.
+        asked: Where the number comes from, for the message.
 
     Raises:
         InputError: Naming the modes that can.
     """
     if n > len(LETTERS) and spec.parameters.get("mode") in ("listwise", "criteria"):
         raise InputError(
-            f"{spec.name}: a listwise judge has {len(LETTERS)} letters for --n {n} answers; use "
+            f"{spec.name}: a listwise judge has {len(LETTERS)} letters for {asked or f'--n {n} answers'}; use "
             "'--mode pairwise --pairs knockout' or '--mode pointwise'"
         )
 

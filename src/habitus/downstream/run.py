@@ -17,7 +17,8 @@ from pydantic import ValidationError
 
 from habitus.clients.engine import describe
 from habitus.downstream import model as files
-from habitus.downstream.generate import GenerationFile, file_name, generate, published
+from habitus.downstream.entries import add_entry, entry_of, read_entries
+from habitus.downstream.generate import GenerationFile, generate, generation_file, published
 from habitus.downstream.grading import answer_of
 from habitus.downstream.model import (
     Generation,
@@ -50,7 +51,7 @@ from habitus.store import (
     write_atomic,
     write_json,
 )
-from habitus.types import Frozen, Item, Scorer, ScorerSpec, digest
+from habitus.types import Frozen, Item, ScorerSpec, digest
 
 LIBRARIES = ("numpy", "openai", "polars", "scipy", "torch", "transformers", "xllamacpp")
 """Libraries whose versions are recorded."""
@@ -122,7 +123,7 @@ class _Run:
         if grader is not None:
             sets = self._with_grades(sets, grader)
         _write_lines(self._out / files.ANSWERS, (one for s in sets for one in s.answers))
-        entries = self._entries()
+        entries = read_entries(self._out)
         for choice in self._plan.scorers:
             self._score(choice, sets, entries, grader)
         return self._summarise(sets, entries, grader, [found for _, found in generations])
@@ -212,9 +213,8 @@ class _Run:
     def _file(self, name: str, policy: str) -> GenerationFile:
         plan = self._plan
         folder = plan.generations or plan.out / files.GENERATIONS
-        key = digest([policy, plan.sampling.model_dump(mode="json"), plan.seed], 12)
-        path = folder / file_name(plan.task, name, key)
-        return GenerationFile(path, retry_failed=plan.retry_failed)
+        about = (plan.task, name, policy, plan.sampling, plan.seed)
+        return generation_file(folder, *about, retry_failed=plan.retry_failed)
 
     def _digests(self) -> list[str]:
         return [prompt.digest for prompt in self._task.prompts]
@@ -266,8 +266,7 @@ class _Run:
                     grader.spec.model_dump(mode="json"),
                     about,
                 )
-            entry = ScorerEntry(name=choice.asked, spec=grader.spec, parameters=_weights(grader))
-            write_json(about, entry.model_dump(mode="json"), indent=2)
+            write_json(about, entry_of(choice.asked, grader).model_dump(mode="json"), indent=2)
             items = self._items(sets, grader.spec)
             retry = self._plan.retry_failed
             judge_sets(path, grader, items, self._plan.seed, self._say, retry_failed=retry)
@@ -296,15 +295,6 @@ class _Run:
             result.append(AnswerSet(one.prompt, graded))
         return result
 
-    def _entries(self) -> list[ScorerEntry]:
-        path = self._out / files.SCORERS
-        if not path.exists():
-            return []
-        try:
-            return [ScorerEntry.model_validate(one) for one in json.loads(path.read_bytes())]
-        except (ValueError, ValidationError) as error:
-            raise RunError(f"{path} is unreadable; name another --out") from error
-
     def _score(
         self,
         choice: ScorerChoice,
@@ -321,17 +311,7 @@ class _Run:
             check_size(spec, self._plan.n)
             if grader is not None:
                 check_grader(grader, spec)
-            entry = ScorerEntry(name=choice.asked, spec=spec, parameters=_weights(scorer))
-            same = next((one for one in entries if one.spec.digest == spec.digest), None)
-            if same is None:
-                entries.append(entry)
-                write_json(
-                    self._out / files.SCORERS,
-                    [one.model_dump(mode="json") for one in entries],
-                    indent=2,
-                )
-            elif same.name != entry.name:
-                self._say(f"note: {choice.asked} is {same.name}, which is there already")
+            add_entry(self._out, entries, choice.asked, scorer, self._say)
             items, retry = self._items(sets, spec), self._plan.retry_failed
             judge_sets(
                 self._log(spec), scorer, items, self._plan.seed, self._say, retry_failed=retry
@@ -406,12 +386,6 @@ class _Run:
         )
         write_json(self._out / files.RESULT, result.model_dump(mode="json"), indent=2)
         return result
-
-
-def _weights(scorer: Scorer) -> int | None:
-    """Return the number of a reward model's weights, where it is known."""
-    found = scorer.spec.parameters.get("weights", getattr(scorer, "weights", None))
-    return found if isinstance(found, int) and not isinstance(found, bool) else None
 
 
 def _write_lines(path: Path, records: Iterable[Frozen]) -> None:

@@ -70,7 +70,7 @@ def figures_of(sets: Sequence[AnswerSet], scored: Sequence[Scored], seed: int) -
         for name, lines in by_scorer.items()
     }
     found = best_of_n(table, scores, seed)
-    labels = _labels([one.entry for one in scored])
+    labels = labels_of([one.entry for one in scored])
     results, picks = [], []
     for one, figures, label in zip(scored, found.pickers, labels, strict=True):
         own = _picks(graded, by_scorer[one.entry.spec.digest])
@@ -81,7 +81,7 @@ def figures_of(sets: Sequence[AnswerSet], scored: Sequence[Scored], seed: int) -
             name=name,
             label=name,
             kind="reference",
-            quality=_quality(each.curve[-1]),
+            quality=quality_of(each.curve[-1]),
             **_curves(each),
         )
         for name, each in found.references.items()
@@ -104,7 +104,7 @@ def _picks(sets: Sequence[AnswerSet], lines: Mapping[str, ScoreLine]) -> list[Pi
     return [one for one in found if one is not None]
 
 
-def _labels(entries: Sequence[ScorerEntry]) -> list[str]:
+def labels_of(entries: Sequence[ScorerEntry]) -> list[str]:
     """Return names for tables; those that are not unique get the beginning of their digest."""
     plain = [entry.spec.label for entry in entries]
     counts = Counter(plain)
@@ -130,12 +130,12 @@ def _result(
         label=label,
         digest=entry.spec.digest,
         kind=entry.spec.kind,
-        quality=_quality(figures.curve[-1]),
+        quality=quality_of(figures.curve[-1]),
         **_curves(figures),
-        gain_over_random=_gain(figures.over_random),
-        gain_over_longest=_gain(figures.over_longest),
+        gain_over_random=gain_of(figures.over_random),
+        gain_over_longest=gain_of(figures.over_longest),
         gain_over_random_by={
-            country: _gain(found)
+            country: gain_of(found)
             for country, found in (figures.over_random_by or {}).items()
             if country in whole.countries
         },
@@ -157,10 +157,11 @@ def _curves(figures: PickerFigures) -> dict[str, object]:
 
 
 def _points(curve: Iterable[Metric]) -> tuple[CurvePoint, ...]:
-    return tuple(CurvePoint(n=int(one.group["n"]), quality=_quality(one)) for one in curve)
+    return tuple(CurvePoint(n=int(one.group["n"]), quality=quality_of(one)) for one in curve)
 
 
-def _quality(metric: Metric) -> Quality:
+def quality_of(metric: Metric) -> Quality:
+    """Return a figure as a result holds it."""
     return Quality(
         value=metric.value,
         low=metric.ci_low,
@@ -170,7 +171,8 @@ def _quality(metric: Metric) -> Quality:
     )
 
 
-def _gain(found: Comparison | None) -> Gain:
+def gain_of(found: Comparison | None) -> Gain:
+    """Return a paired difference as a result holds it; None has no value."""
     if found is None:
         return Gain(value=None, low=None, high=None, p=None, p_holm=None, n=0)
     return Gain(
@@ -189,7 +191,7 @@ def _fallen(figures: PickerFigures) -> Fallen | None:
     if not clear:
         return None
     worst = min(clear, key=lambda fall: fall.comparison.difference or 0.0)
-    return Fallen(since=worst.n, gain=_gain(worst.comparison))
+    return Fallen(since=worst.n, gain=gain_of(worst.comparison))
 
 
 def _length_ratio(picks: Sequence[Pick], sets: Sequence[AnswerSet]) -> float | None:

@@ -1,8 +1,9 @@
-"""Read what `habitus downstream` writes: which answers each reward model picked, and their worth.
+"""Read what `habitus downstream` writes: what answers each reward model leads to, and their worth.
 
-Of a folder these are needed: `downstream.json` (the task and the reward models) and `picks.jsonl`
-(one line for a reward model and a prompt); `prompts.jsonl` names the question of each prompt,
-where there is one.
+Of a folder these are needed: the task and the reward models, and one line for a reward model and a
+prompt. Best-of-n has them in `downstream.json` and `picks.jsonl`, where the quality is that of the
+pick; trained policies in `policy.json` and `qualities.jsonl`, where it is the mean of the answers
+after training. `prompts.jsonl` names the question of each prompt, where there is one.
 """
 
 from __future__ import annotations
@@ -21,7 +22,13 @@ from habitus.metrics.correlation_scores import UNITS_SCHEMA, Scores, make_scores
 from habitus.metrics.preferences_files import Schema, read_lines, read_object
 
 RESULT, PICKS, PROMPTS = "downstream.json", "picks.jsonl", "prompts.jsonl"
-"""Files of a folder of `habitus downstream`."""
+"""Files of a folder of `habitus downstream bestofn`; the last is of both commands."""
+
+TRAINED, QUALITIES = "policy.json", "qualities.jsonl"
+"""Files of a folder of `habitus downstream policy`."""
+
+AFTER = "after training"
+"""Is added to the task's name where policies were trained."""
 
 MADE_BY = "habitus downstream"
 """The command that writes them."""
@@ -117,7 +124,7 @@ def read_outcomes(paths: Sequence[Path]) -> tuple[Outcome, ...]:
         if tasks[task] > 1:
             name = f"{task} [{policy if policies[task, policy] == 1 else path.name}]"
         models = tuple(_model(path, row) for row in about["scorers"] if row.get("digest"))
-        picks = _picks(path, {model.digest for model in models})
+        picks = _picks(path / about["picks"], {model.digest for model in models})
         countries = tuple(sorted(picks["country"].unique().to_list()))
         found.append(Outcome(path, task, policy, name, countries, models, picks))
     return tuple(found)
@@ -127,7 +134,8 @@ def _about(path: Path) -> dict[str, Any]:
     """Return the task, the policy's name and the reward models of a folder."""
     if not path.is_dir():
         raise InputError(f"no such folder: {path}; give a folder written by {MADE_BY}")
-    file = path / RESULT
+    trained = (path / TRAINED).is_file() and not (path / RESULT).is_file()
+    file = path / (TRAINED if trained else RESULT)
     about = read_object(file, MADE_BY)
     task, scorers, policy = about.get("task"), about.get("scorers"), about.get("policy")
     if not isinstance(task, str) or not task:
@@ -135,27 +143,32 @@ def _about(path: Path) -> dict[str, Any]:
     if not isinstance(scorers, list) or not all(isinstance(row, dict) for row in scorers):
         raise InputError(f"{file}: 'scorers' must be a list of objects; {_REMEDY}")
     name = policy.get("name") if isinstance(policy, dict) else policy
-    return {"task": task, "policy": str(name or "unnamed policy"), "scorers": scorers}
+    return {
+        "task": f"{task} {AFTER}" if trained else task,
+        "policy": str(name or "unnamed policy"),
+        "scorers": scorers,
+        "picks": QUALITIES if trained else PICKS,
+    }
 
 
 def _model(path: Path, row: dict[str, Any]) -> OutcomeModel:
     names = [row.get("label"), row.get("name")]
     digest, parameters = row["digest"], row.get("parameters")
     if not isinstance(digest, str) or not isinstance(row.get("name"), str):
-        raise InputError(f"{path / RESULT}: a scorer needs a name and a digest; {_REMEDY}")
+        raise InputError(f"{path}: a scorer of the run needs a name and a digest; {_REMEDY}")
     if isinstance(parameters, bool) or not isinstance(parameters, int) or parameters <= 0:
         parameters = None
     known = dict.fromkeys(name for name in names if isinstance(name, str))
     return OutcomeModel(tuple(known), digest, parameters)
 
 
-def _picks(path: Path, digests: Collection[str]) -> pl.DataFrame:
-    file = path / PICKS
+def _picks(file: Path, digests: Collection[str]) -> pl.DataFrame:
+    path = file.parent
     picks = read_lines(file, _PICKS, ("scorer", "prompt"), _REMEDY)
     picks = picks.with_row_index("row", 1).filter(pl.col("scorer").is_in(list(digests)))
     picks = picks.with_columns(pl.col("country").fill_null("no country"))
     if picks.height == 0:
-        raise InputError(f"{file}: no pick of the scorers in {RESULT}; {_REMEDY}")
+        raise InputError(f"{file}: no pick of the scorers in the run; {_REMEDY}")
     repeated = picks.filter(pl.struct("scorer", "prompt").is_duplicated())
     if repeated.height:
         first = repeated.row(0, named=True)

@@ -136,12 +136,20 @@ def summarise_runs(
 
 
 def _curves(run: LocalsRun) -> list[Curve]:
-    found = [_curve(run.label, name, run.curve, name) for name in CURVES]
-    found.append(_curve(run.label, "warmup_loss", run.warmup, "loss"))
+    found = [curve_of(run.label, name, run.curve, name) for name in CURVES]
+    found.append(curve_of(run.label, "warmup_loss", run.warmup, "loss"))
     return [curve for curve in found if curve is not None]
 
 
-def _curve(label: str, name: str, table: pl.DataFrame, column: str) -> Curve | None:
+def curve_of(label: str, name: str, table: pl.DataFrame, column: str) -> Curve | None:
+    """Return a figure over the steps of a run in at most `BINS` points; None without values.
+
+    Args:
+        label: The run.
+        name: The figure.
+        table: One row per step: `step`, and the column.
+        column: Where its values are.
+    """
     known = table.select("step", value=pl.col(column)).drop_nulls("value")
     if known.is_empty():
         return None

@@ -13,6 +13,9 @@ from habitus.train.study import write_lines
 CURVE = "curve.jsonl"
 """A line for each step."""
 
+SAMPLES = "samples.jsonl"
+"""What was written in each step, or some of it."""
+
 
 def keep_steps(path: Path, step: int, write: bool) -> list[dict[str, Any]]:
     """Return the lines of a JSONL file up to a step, and drop the later and torn ones."""

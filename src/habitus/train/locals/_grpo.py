@@ -1,4 +1,4 @@
-"""All that Think-as-Locals takes from the insides of TRL's GRPOTrainer, in one place.
+"""All that Habitus takes from the insides of TRL's GRPOTrainer, in one place.
 
 `tests/test_locals_grpo.py` says what must hold; TRL is pinned to one minor version.
 """
@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import os
 
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
@@ -46,6 +47,7 @@ class IdsGRPOTrainer(_Trainer):  # type: ignore[misc]
         *args: Any,
         prompt_ids: Mapping[str, Sequence[int]],
         beta: float,
+        reference: bool = False,
         write: Callable[..., list[list[int]]] | None = None,
         **kwargs: Any,
     ) -> None:
@@ -57,6 +59,7 @@ class IdsGRPOTrainer(_Trainer):  # type: ignore[misc]
             beta: Weight of the KL penalty. The arguments of TRL must have the same where an
                 adapter is trained, and 0 where all weights are: TRL would load the reference from
                 the path in the model's configuration, whatever weights the model has.
+            reference: Have a reference also where `beta` is 0.
             write: Writes in place of the library's `generate`: of prompts' ids, a function that
                 picks tokens and the most tokens, the ids up to and with the token that ends each.
             **kwargs: As of TRL.
@@ -66,9 +69,9 @@ class IdsGRPOTrainer(_Trainer):  # type: ignore[misc]
         self.seconds_generating = 0.0
         """Seconds spent on writing since it was last set to 0."""
         super().__init__(*args, **kwargs)
-        if beta and not self.beta:
-            reference = copy.deepcopy(self.model).requires_grad_(False).eval()
-            self.ref_model = self.accelerator.prepare_model(reference, evaluation_mode=True)
+        if (beta and not self.beta) or (reference and not self.adapted):
+            copied = copy.deepcopy(self.model).requires_grad_(False).eval()
+            self.ref_model = self.accelerator.prepare_model(copied, evaluation_mode=True)
             self.beta = beta
         self.remove_callback(_transformers.PrinterCallback)
 
@@ -102,9 +105,67 @@ class IdsGRPOTrainer(_Trainer):  # type: ignore[misc]
             yield model
 
     @property
+    def adapted(self) -> bool:
+        """Whether an adapter is trained, so that the reference is the model without it."""
+        return hasattr(self.accelerator.unwrap_model(self.model), "peft_config")
+
+    @property
     def sharded(self) -> bool:
         """Whether no process has the whole model."""
         return bool(self.is_fsdp_enabled or self.is_deepspeed_enabled)
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """Write no card: checkpoints are not for publishing."""
+
+
+class MeasuredGRPOTrainer(IdsGRPOTrainer):
+    """The same, which also logs how far each answer is from the start, penalty or none.
+
+    `kl_answer` is the sum over an answer's tokens of r - 1 - log r, r being the reference's
+    probability over the policy's: an estimate of the divergence per answer, as `kl` is per token.
+    """
+
+    _logps: Any = None
+
+    def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
+        found: dict[str, Any] = super()._generate_and_score_completions(inputs)
+        if "ref_per_token_logps" not in found:  # without a penalty TRL asks for none
+            ids = [found["prompt_ids"], found["completion_ids"]]
+            masks = [found["prompt_mask"], found["completion_mask"]]
+            with _torch.no_grad(), self.as_reference() as reference:
+                found["ref_per_token_logps"], _, _ = super()._get_per_token_logps_and_entropies(
+                    reference,
+                    _torch.cat(ids, dim=1),
+                    _torch.cat(masks, dim=1),
+                    found["completion_ids"].size(1),
+                    batch_size=self.args.per_device_train_batch_size,
+                )
+        return found
+
+    def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
+        found = super()._get_per_token_logps_and_entropies(*args, **kwargs)
+        if _torch.is_grad_enabled():
+            self._logps = found[0].detach()
+        return found
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Any:
+        loss = super()._compute_loss(model, inputs)
+        mask = inputs["completion_mask"]
+        ratio = inputs["ref_per_token_logps"] - self._logps
+        distance = (_torch.exp(ratio) - ratio - 1) * mask
+        self._metrics["train"]["kl_answer"].append(float(distance.sum(-1).mean()))
+        if not self.beta:
+            self._metrics["train"]["kl"].append(float(distance.sum() / mask.sum().clamp(min=1)))
+        return loss
+
+
+@contextmanager
+def quiet_failures() -> Iterator[None]:
+    """Keep TRL from printing the text of each answer that has no reward; they are counted."""
+    logger = logging.getLogger("trl.trainer.grpo_trainer")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

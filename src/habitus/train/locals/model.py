@@ -17,6 +17,7 @@ from habitus.clients.prompt_encoder import PromptEncoder
 from habitus.clients.transformers_engine import (
     DEFAULT_CONTEXT,
     TransformersEngine,
+    create,
     make_decoder,
     stop_tokens,
 )
@@ -196,6 +197,9 @@ class Policy:
             if self.options.lora is None:
                 self.model.save_pretrained(folder)
             else:
+                settings = self.trained.peft_config["default"]
+                # PEFT has a set of them, whose order in the file would differ between processes
+                settings.target_modules = sorted(settings.target_modules)
                 self.trained.save_pretrained(folder, selected_adapters=["default"])
             self.tokenizer.save_pretrained(folder)
 
@@ -209,6 +213,26 @@ class _AutocastEngine(TransformersEngine):
         """Answer requests (see `habitus.clients.engine.Engine`)."""
         with self.context():
             return super().execute(requests)
+
+
+def open_engine(model: str, options: ModelOptions) -> TransformersEngine:
+    """Return a model as `judge:MODEL --engine transformers` loads it.
+
+    Args:
+        model: A folder, an id on the Hugging Face Hub, or a known model.
+        options: Where and how.
+    """
+    return create(
+        model,
+        ScorerOptions(
+            revision=None if Path(model).is_dir() else options.revision,
+            device=options.device,
+            threads=options.threads,
+            context=options.context,
+            batch_tokens=options.batch_tokens,
+            say=options.say,
+        ),
+    )
 
 
 def _load_options(options: ModelOptions) -> ScorerOptions:

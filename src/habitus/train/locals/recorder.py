@@ -6,22 +6,30 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from habitus.train.curve import CURVE, append_lines, finite, keep_steps
+from habitus.train.curve import CURVE, SAMPLES, append_lines, finite, keep_steps
 from habitus.train.locals._grpo import IdsGRPOTrainer, TrainerCallback
-from habitus.train.locals.collapse import find_collapse
 from habitus.train.locals.rewards import RewardSettings, group_statistics
 from habitus.train.texts import shared
 
 if TYPE_CHECKING:
-    from habitus.train.locals.reward_function import LocalsReward
     from habitus.train.locals.watched import Watcher
-
-SAMPLES = "samples.jsonl"
 
 SHOWN = 8
 """Completions that are kept of a step."""
+
+LOGGED = ("loss", "kl", "entropy", "grad_norm")
+"""What the curve takes from TRL's log."""
+
+
+class Recorded(Protocol):
+    """A reward function that keeps what it was asked about."""
+
+    records: list[dict[str, Any]]
+    """The last step's completions, those of all processes."""
+    seconds: float
+    """Seconds spent since it was last set to 0."""
 
 
 def step_figures(
@@ -80,10 +88,13 @@ class StepRecorder(TrainerCallback):  # type: ignore[misc]
     def __init__(
         self,
         folder: Path,
-        reward: LocalsReward,
-        settings: RewardSettings,
+        reward: Recorded,
+        figures: Callable[[Sequence[Mapping[str, Any]]], dict[str, Any]],
         *,
-        group: int,
+        title: str = "locals",
+        shown: int | None = SHOWN,
+        logged: Sequence[str] = LOGGED,
+        find_collapse: Callable[[Sequence[Mapping[str, Any]]], str | None] = lambda curve: None,
         boundary: int = 1,
         deadline: float | None = None,
         stop_on_collapse: bool = True,
@@ -96,8 +107,12 @@ class StepRecorder(TrainerCallback):  # type: ignore[misc]
         Args:
             folder: Where the files go.
             reward: What knows the completions.
-            settings: Weights and ranges.
-            group: Completions of a prompt.
+            figures: Makes of a step's completions what the curve says of them, `tokens` (their
+                number) among it.
+            title: Name of the curves on TensorBoard.
+            shown: Completions that are kept of a step; None keeps all.
+            logged: What the curve takes from TRL's log.
+            find_collapse: Says what has collapsed by the curve so far, or None.
             boundary: Training is stopped after a multiple of so many steps: resume is exact there.
             deadline: `time.monotonic()` after which training is stopped; None is never.
             stop_on_collapse: Stop on collapse, rather than say so once and go on.
@@ -107,8 +122,11 @@ class StepRecorder(TrainerCallback):  # type: ignore[misc]
         """
         self._folder = folder
         self._reward = reward
-        self._settings = settings
-        self._group = group
+        self._figures = figures
+        self._title = title
+        self._shown = shown
+        self._logged = logged
+        self._find_collapse = find_collapse
         self._boundary = boundary
         self._deadline = deadline
         self._stop_on_collapse = stop_on_collapse
@@ -153,11 +171,11 @@ class StepRecorder(TrainerCallback):  # type: ignore[misc]
             return
         seconds = time.perf_counter() - self._begin
         generate, score = self._trainer.seconds_generating, self._reward.seconds
-        figures = step_figures(records, self._group, self._settings)
+        figures = self._figures(records)
         line = {
             "step": state.global_step,
             **figures,
-            **{name: finite(logs.get(name)) for name in ("loss", "kl", "entropy", "grad_norm")},
+            **{name: finite(logs.get(name)) for name in self._logged},
             "clipped_ratio": finite(logs.get("clip_ratio/region_mean")),
             "lr": logs.get("learning_rate"),
             "seconds": round(seconds, 4),
@@ -169,13 +187,14 @@ class StepRecorder(TrainerCallback):  # type: ignore[misc]
         self._curve.append(line)
         if state.is_world_process_zero:
             append_lines(self._folder / CURVE, [line])
-            stride = max(1, len(records) // SHOWN)
-            shown = [{"step": state.global_step} | record for record in records[::stride][:SHOWN]]
+            most = self._shown or len(records)
+            stride = max(1, len(records) // most)
+            shown = [{"step": state.global_step} | record for record in records[::stride][:most]]
             append_lines(self._folder / SAMPLES, shown)
             if self._board is not None:
                 for name, value in line.items():
                     if isinstance(value, int | float) and name != "step":
-                        self._board.add_scalar(f"locals/{name}", value, state.global_step)
+                        self._board.add_scalar(f"{self._title}/{name}", value, state.global_step)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Ask for the log of this step, and look at the clock."""
@@ -189,7 +208,9 @@ class StepRecorder(TrainerCallback):  # type: ignore[misc]
         if late and state.global_step % self._boundary == 0:
             self.out_of_time = True
             control.should_save = control.should_training_stop = True
-        problem = find_collapse(self._curve)  # of the steps before; this one is not logged yet
+        problem = self._find_collapse(
+            self._curve
+        )  # of the steps before; this one is not logged yet
         if problem is not None and self.collapsed is None:
             self.collapsed = problem
             if self._stop_on_collapse:

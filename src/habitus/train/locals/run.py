@@ -13,6 +13,7 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from habitus.train.attention import sound_attention
 from habitus.train.base import require
 from habitus.train.fitting import CHECKPOINTS, held, last_checkpoint
 from habitus.train.locals.evaluation import evaluate_pairs, held_out_pairs
-from habitus.train.locals.model import Policy
+from habitus.train.locals.model import Policy, open_engine
 from habitus.train.locals.plan import STAGES, LocalsPlan, schedule
 from habitus.train.locals.prompting import Prompting, View, all_views, by_key
 from habitus.train.locals.supervised import learn, make_examples
@@ -309,7 +310,8 @@ class _Run:
         from datasets import Dataset
 
         from habitus.train.locals._grpo import IdsGRPOTrainer
-        from habitus.train.locals.recorder import StepRecorder
+        from habitus.train.locals.collapse import find_collapse
+        from habitus.train.locals.recorder import StepRecorder, step_figures
         from habitus.train.locals.reward_function import LocalsReward
         from habitus.train.locals.trainer import arguments
         from habitus.train.locals.watched import Watcher, watched_views
@@ -327,8 +329,8 @@ class _Run:
         recorder = StepRecorder(
             plan.out,
             reward,
-            plan.rewards,
-            group=grpo.group,
+            partial(step_figures, group=grpo.group, settings=plan.rewards),
+            find_collapse=find_collapse,
             boundary=grpo.iterations,
             deadline=self.deadline,
             stop_on_collapse=grpo.on_collapse == "stop",
@@ -376,7 +378,7 @@ class _Run:
             pairs = study.take(pairs, plan.evaluate_limit, plan.seed)
         with progress("held-out pairs", 2 * len(pairs), unit="judgements") as step:
             found = evaluate_pairs(
-                judge_engine(judge, plan),
+                open_engine(judge, plan.load),
                 pairs,
                 translated=plan.translated,
                 max_tokens=plan.grpo.max_new_tokens,
@@ -390,27 +392,3 @@ def _identity(config: dict[str, Any]) -> dict[str, Any]:
     """Return a configuration without what may change on resume: whether collapse ends a run."""
     grpo = {key: value for key, value in config.get("grpo", {}).items() if key != "on_collapse"}
     return config | {"grpo": grpo}
-
-
-def judge_engine(model: str, plan: LocalsPlan) -> Any:
-    """Return a model as `judge:MODEL --engine transformers` loads it.
-
-    Args:
-        model: A folder, or an id on the Hugging Face Hub.
-        plan: Where and how.
-    """
-    from habitus.clients.transformers_engine import create
-    from habitus.scorers import ScorerOptions
-
-    options = plan.load
-    return create(
-        model,
-        ScorerOptions(
-            revision=None if Path(model).is_dir() else options.revision,
-            device=options.device,
-            threads=options.threads,
-            context=options.context,
-            batch_tokens=options.batch_tokens,
-            say=options.say,
-        ),
-    )
