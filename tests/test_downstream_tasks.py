@@ -17,7 +17,7 @@ from habitus.downstream.model import (
     JudgeKey,
     TaskPrompt,
 )
-from habitus.downstream.tasks import TaskOptions, choose, load_task
+from habitus.downstream.tasks import TaskOptions, choose, load_task, without_questions
 from habitus.errors import InputError, UnknownNameError
 from tests.downstream_samples import write_blend
 
@@ -175,6 +175,19 @@ def write_include(folder):
     path = folder / "include.jsonl"
     path.write_text(json.dumps(row) + "\n")
     return path
+
+
+def test_questions_that_reward_models_were_trained_on_are_left_out(tmp_path):
+    task = load_task("blend-short", TaskOptions(write_blend(tmp_path, 3)))
+    groups = sorted({prompt.group for prompt in task.prompts})
+    assert len(groups) > 1
+    left = without_questions(task, {groups[0], "elsewhere"})
+    assert sorted({prompt.group for prompt in left.prompts}) == groups[1:]
+    gone = len(task.prompts) - len(left.prompts)
+    assert left.notes[-1].startswith(f"{gone} prompts left out")
+    assert without_questions(task, {"elsewhere"}).notes == task.notes
+    with pytest.raises(InputError, match="--exclude-questions-of leaves out all"):
+        without_questions(task, groups)
 
 
 def test_options_are_shuffled_by_the_seed_and_the_letter_follows(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,14 @@ if TYPE_CHECKING:
 PATH = click.Path(path_type=Path)
 GOING_ON = ("out", "resume", "retry_failed", "concurrency", "budget_tokens")
 """Parameters that only say where to write and how to go on."""
+
+
+def questions_trained_on(folders: Iterable[Path]) -> frozenset[str]:
+    """Return the questions of pairs, all but those of their part `test`."""
+    from habitus.pairs import read_pairs
+
+    pairs = [pair for folder in folders for pair in read_pairs(folder)]
+    return frozenset(pair.group for pair in pairs if pair.split != "test")
 
 
 @click.group()
@@ -83,6 +92,14 @@ def downstream() -> None:
 )
 @click.option("--limit", type=COUNT, metavar="K", help="Most prompts of a country.")
 @click.option(
+    "--exclude-questions-of",
+    "excluded",
+    multiple=True,
+    type=PATH,
+    metavar="PAIRS",
+    help="Leave out the questions that these pairs train on, all but their part test; repeatable.",
+)
+@click.option(
     "--language",
     type=click.Choice(["own", "en"]),
     default="own",
@@ -142,6 +159,7 @@ def bestofn(
     n: int,
     countries: tuple[str, ...],
     limit: int | None,
+    excluded: tuple[Path, ...],
     language: str,
     part: str,
     temperature: float,
@@ -185,6 +203,7 @@ def bestofn(
         seed=seed,
         countries=countries,
         limit=limit,
+        trained_on=questions_trained_on(excluded),
         language=language,
         part=part,
         sampling=Sampling(temperature=temperature, top_p=top_p, max_new_tokens=longest),

@@ -64,6 +64,8 @@ class BestOfNPlan:
     """Countries to keep; empty keeps all."""
     limit: int | None = None
     """Most prompts of a country."""
+    trained_on: frozenset[str] = frozenset()
+    """Questions to leave out: reward models have been trained on them."""
     language: str = "own"
     """Of blend-short."""
     part: str = "all"

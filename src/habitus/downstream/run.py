@@ -39,7 +39,7 @@ from habitus.downstream.pick import (
 from habitus.downstream.plan import PUBLISHED, BestOfNPlan, ScorerChoice
 from habitus.downstream.result import Downstream, PolicyResult
 from habitus.downstream.summary import Scored, answer_counts, distinct_texts, figures_of
-from habitus.downstream.tasks import Task, TaskOptions, choose, load_task
+from habitus.downstream.tasks import Task, TaskOptions, choose, load_task, without_questions
 from habitus.errors import InputError, RunError
 from habitus.scorers import engines, resolve
 from habitus.store import (
@@ -83,6 +83,8 @@ def best_of_n(plan: BestOfNPlan, say: Say = lambda line: None) -> Downstream:
     task = load_task(plan.task, options)
     if plan.policy == PUBLISHED:
         task = _only_published(task)
+    if plan.trained_on:
+        task = without_questions(task, plan.trained_on)
     task = choose(task, plan.countries, plan.limit, plan.seed)
     say(f"data: {task.source}, {task.licence}; {len(task.prompts):,} prompts")
     if task.judged != (plan.grader is not None):

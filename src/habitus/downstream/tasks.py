@@ -20,7 +20,7 @@ from __future__ import annotations
 import hashlib
 import string
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
@@ -118,6 +118,27 @@ def load_task(name: str, options: TaskOptions) -> Task:
     if not options.data.exists():
         raise InputError(f"no such file or folder: {options.data}")
     return make(options)
+
+
+def without_questions(task: Task, groups: Collection[str]) -> Task:
+    """Leave out questions that reward models have been trained on.
+
+    Args:
+        task: The task.
+        groups: The questions, as `TaskPrompt.group` names them.
+
+    Raises:
+        InputError: When no prompt is left.
+    """
+    kept = tuple(prompt for prompt in task.prompts if prompt.group not in groups)
+    if not kept:
+        raise InputError(
+            f"--exclude-questions-of leaves out all {len(task.prompts):,} prompts of {task.name}; "
+            "keep questions for it when pairs are made (the part test of habitus pairs)"
+        )
+    left_out = len(task.prompts) - len(kept)
+    note = f"{left_out:,} prompts left out: their questions are in the training pairs given"
+    return replace(task, prompts=kept, notes=(*task.notes, note) if left_out else task.notes)
 
 
 def choose(
