@@ -1,0 +1,117 @@
+#!/bin/sh
+# Does accuracy on carb-open predict how well a reward model picks answers? Is a general
+# preference set a better predictor?
+#
+#   DATA=data MODEL=model OUT=runs/study sh examples/studies/downstream.sh
+#
+# DATA holds the data sets as examples/mixes/locals.toml says, and hh-rlhf in its folder hh-rlhf.
+# MODEL is a causal language model with a chat template (a folder, or an id on the Hub): it is the
+# base of all reward models, a judge itself, and the policy. One GPU; LIMIT, STEPS and N make it
+# smaller (LIMIT=2 STEPS=2 N=2 shows how it goes on a CPU). Every step that is done is skipped, so
+# the script can be stopped and started again. Needs habitus[train].
+#
+# 15 reward models: three baselines; the model as a judge in three modes; classifiers trained on a
+# mix of cultural sources (two lengths of training), on everyday life (two), on surveys, and on
+# general preferences; the surveys' steered to one country and to another (SCPO); a judge tuned on
+# verdicts, and one that thinks as locals do. Questions of BLEnD that any of them was trained on
+# are left out of the answers that are picked.
+set -eu
+
+HABITUS=${HABITUS:-habitus}
+LIMIT=${LIMIT:-}
+STEPS=${STEPS:-300}
+N=${N:-16}
+MIX=${MIX:-examples/mixes/locals.toml}
+SHORT=$(( (STEPS + 9) / 10 ))
+COUNTRIES="Algeria China Mexico South_Korea Spain"
+mkdir -p "$OUT"
+
+limited() { [ -z "$LIMIT" ] || echo "--limit $LIMIT"; }
+pairs() { # pairs NAME SOURCE options
+    name=$1; shift
+    [ -e "$OUT/pairs/$name/card.json" ] || $HABITUS pairs "$@" --out "$OUT/pairs/$name"
+}
+classifier() { # classifier NAME PAIRS STEPS BASE
+    [ -e "$OUT/rm/$1/adapter_config.json" ] || $HABITUS train rm --pairs "$OUT/pairs/$2" \
+        --base "$4" --out "$OUT/rm/$1" --resume --lora --lr 1e-4 --batch-size 32 --max-steps "$3" \
+        --limit "${TRAIN:-16000}" $TRAINING
+}
+TRAINING=${TRAINING:-}
+
+# --- pairs ---
+pairs mix "$MIX" --data "$DATA"
+pairs survey "$DATA/globalopinionqa-NC" --min-margin 0.1
+pairs general "$DATA/hh-rlhf" --questions a
+pairs general-test "$DATA/hh-rlhf" --questions b
+[ -e "$OUT/pairs/blend/pairs.jsonl" ] || {
+    mkdir -p "$OUT/pairs/blend"
+    grep '"source":"blend' "$OUT/pairs/mix/pairs.jsonl" > "$OUT/pairs/blend/pairs.jsonl"
+}
+
+# --- reward models ---
+classifier mix-short mix "$SHORT" "$MODEL"
+classifier mix mix "$STEPS" "$MODEL"
+classifier blend-short blend "$SHORT" "$MODEL"
+classifier blend blend "$STEPS" "$MODEL"
+classifier survey survey "$STEPS" "$MODEL"
+classifier general general "$STEPS" "$MODEL"
+for country in Mexico Spain; do
+    unit="$country--weight--foldsplit--seed0--share100"
+    [ -e "$OUT/scpo/units/$unit/run.json" ] || $HABITUS train scpo --pairs "$OUT/pairs/survey" \
+        --base "$OUT/rm/survey" --out "$OUT/scpo" --country Mexico --country Spain \
+        --variant weight --fold split --lora --lr 1e-4 --batch-size 16 --keep-model --resume \
+        $(limited) $TRAINING
+done
+locals() { # locals NAME STAGE
+    [ -e "$OUT/locals/$1/model/adapter_config.json" ] || $HABITUS train locals \
+        --pairs "$OUT/pairs/mix" --model "$MODEL" --out "$OUT/locals/$1" --stage "$2" --resume \
+        --warmup-steps "$STEPS" --steps "$SHORT" --on-collapse warn $LOCALS
+}
+LOCALS=${LOCALS:-}
+locals verdict verdict
+locals both both
+
+# --- what they are called, and how they are run ---
+cat > "$OUT/models.txt" <<EOF
+baseline:random
+baseline:longest
+baseline:shortest
+judge:$MODEL --engine transformers --mode listwise
+judge:$MODEL --engine transformers --mode pairwise --pairs knockout
+judge:$MODEL --engine transformers --mode pointwise
+classifier:$OUT/rm/mix-short
+classifier:$OUT/rm/mix
+classifier:$OUT/rm/blend-short
+classifier:$OUT/rm/blend
+classifier:$OUT/rm/survey
+classifier:$OUT/rm/general
+classifier:$OUT/scpo/units/Mexico--weight--foldsplit--seed0--share100/model
+classifier:$OUT/scpo/units/Spain--weight--foldsplit--seed0--share100/model
+judge:$OUT/locals/verdict/model --engine transformers --mode pairwise --pairs knockout
+judge:$OUT/locals/both/model --engine transformers --mode pairwise --pairs knockout --criteria
+EOF
+
+# --- benchmarks ---
+evaluate() { # evaluate NAME BENCHMARK: the model that is read
+    run="$OUT/runs/$1-$number"
+    [ -e "$run/metrics.json" ] || $HABITUS evaluate $model --benchmark "$2" --out "$run" \
+        --resume $(limited) < /dev/null
+}
+number=0
+while read -r model; do
+    number=$(( number + 1 ))
+    evaluate culture carb-open
+    evaluate general "$OUT/pairs/general-test/pairs.jsonl"
+done < "$OUT/models.txt"
+
+# --- best of N ---
+set --
+while read -r model; do set -- "$@" --scorer "$model"; done < "$OUT/models.txt"
+for country in $COUNTRIES; do set -- "$@" --country "$(echo "$country" | tr _ ' ')"; done
+$HABITUS downstream bestofn --task blend-short --data "$DATA/blend" --policy "$MODEL" \
+    --engine transformers --n "$N" --max-new-tokens 32 --exclude-questions-of "$OUT/pairs/mix" \
+    --exclude-questions-of "$OUT/pairs/blend" --out "$OUT/bestofn" --resume $(limited) "$@"
+
+# --- does the one predict the other? ---
+$HABITUS correlate "$OUT"/runs/culture-* --downstream "$OUT/bestofn" \
+    --general "$OUT"/runs/general-* --out "$OUT/correlate.html"
