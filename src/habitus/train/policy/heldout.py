@@ -37,7 +37,7 @@ class HeldOutAnswer(Answer):
     """One line of `before.jsonl`, or of a training's `answers.jsonl`."""
 
     tokens: int = 0
-    """Tokens written, thinking included."""
+    """Tokens written, thinking included, without the one that ends the text."""
 
 
 class BaseLine(Frozen):

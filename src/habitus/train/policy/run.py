@@ -327,7 +327,9 @@ class _Training:
         if len(good) < plan.grpo.prompts_per_step:
             raise InputError(
                 f"only {len(good)} training prompts fit into the context, "
-                f"{plan.grpo.prompts_per_step} are needed; the first that does not: {bad[0]['why']}"
+                f"{plan.grpo.prompts_per_step} are needed; lower --max-new-tokens or "
+                f"--prompts-per-step, or raise --context up to the model's; the first that does "
+                f"not: {bad[0]['why']}"
             )
         return good, ids
 
