@@ -187,7 +187,8 @@ def _drop_stale(path: Path, units: Mapping[str, str]) -> None:
         return
     with os_errors(path):
         lines = [line for line in path.read_bytes().splitlines(True) if line.endswith(b"\n")]
-    kept = [line for line in lines if _unit(line) in units.values()]
+    wanted = set(units.values())
+    kept = [line for line in lines if _unit(line) in wanted]
     if len(kept) < len(lines):
         write_atomic(path, kept)
 
