@@ -22,6 +22,7 @@ from habitus.pairs.splits import assign  # noqa: E402
 from habitus.report.policy import findings, verdict, write_policy  # noqa: E402
 from habitus.scorers import KINDS, resolve  # noqa: E402
 from habitus.train.policy import figures  # noqa: E402
+from habitus.train.policy.heldout import score_both  # noqa: E402
 from habitus.train.policy.plan import split  # noqa: E402
 from habitus.train.policy.reward import scores_of  # noqa: E402
 from habitus.train.policy.run import train_policies  # noqa: E402
@@ -273,6 +274,24 @@ def test_a_template_in_an_answer_is_text():
     judge = Compares()
     scores_of(judge, sets_of([text, "b"]), 0)
     assert judge.seen[0].candidates[0].text == text
+
+
+def test_scoring_held_out_answers_ends_early_and_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setattr("habitus.downstream.pick.SLICE", 2)
+    sets = sets_of(*[["a", "bb", "a" * n] for n in range(1, 6)])
+    about = {"seed": 0, "say": lambda line: None, "retry_failed": False}
+    for name in ("whole", "legs"):
+        (tmp_path / name).mkdir()
+    assert score_both(sets, Compares(), tmp_path / "whole", **about)
+    judges = [Compares() for _ in range(3)]
+    ends = [
+        score_both(sets, judge, tmp_path / "legs", **about, go_on=lambda: False) for judge in judges
+    ]
+    assert ends == [False, False, True]
+    assert [len(judge.seen) for judge in judges] == [2, 2, 1]
+    for name in ("judgements.jsonl", "scores.jsonl"):
+        one, other = (read_jsonl(tmp_path / folder / name) for folder in ("whole", "legs"))
+        assert timeless(one) == timeless(other)
 
 
 # The parts
