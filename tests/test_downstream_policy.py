@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -14,10 +15,14 @@ from habitus.downstream.pick import AnswerSet  # noqa: E402
 from habitus.downstream.plan import ScorerChoice  # noqa: E402
 from habitus.downstream.policy_result import read_study  # noqa: E402
 from habitus.downstream.tasks import TaskOptions, load_task  # noqa: E402
-from habitus.errors import InputError, RunError  # noqa: E402
+from habitus.errors import HabitusError, InputError, RunError  # noqa: E402
 from habitus.evaluate.outcomes import read_outcomes  # noqa: E402
+from habitus.metrics.policy import study_figures  # noqa: E402
+from habitus.pairs.splits import assign  # noqa: E402
 from habitus.report.policy import findings, verdict, write_policy  # noqa: E402
 from habitus.scorers import KINDS, resolve  # noqa: E402
+from habitus.train.policy import figures  # noqa: E402
+from habitus.train.policy.heldout import score_both  # noqa: E402
 from habitus.train.policy.plan import split  # noqa: E402
 from habitus.train.policy.reward import scores_of  # noqa: E402
 from habitus.train.policy.run import train_policies  # noqa: E402
@@ -35,6 +40,15 @@ from tests.policy_samples import (  # noqa: E402
     small_plan,
 )
 from tests.test_downstream_tasks import write_include, write_omgeval  # noqa: E402
+from tests.test_pairs import pair as made_pair  # noqa: E402
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_resamples():
+    """Figures are tested where they are made."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(figures, "study_figures", partial(study_figures, resamples=200))
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +112,8 @@ def test_a_run_trains_measures_and_is_read_back(whole):
         first = [line for line in samples if line["step"] == 1]
         assert curve[0]["reward"] == pytest.approx(sum(line["reward"] for line in first) / 8)
         assert curve[0]["length"] == sum(line["tokens"] for line in first) / 8
+        for line in samples:  # the token that ends an answer is none of it, as in held-out ones
+            assert line["tokens"] == 6 if line["status"] == "truncated" else line["tokens"] < 6
         assert curve[0]["kl"] == curve[0]["kl_answer"] == pytest.approx(0, abs=1e-6)
         assert curve[-1]["kl"] > 0
         assert curve[-1]["kl_answer"] > curve[-1]["kl"]
@@ -202,6 +218,18 @@ def test_all_weights_on_multiple_choice_without_a_penalty(model, tmp_path):
     assert (folder(plan, "baseline-longest") / "model" / "model.safetensors").is_file()
 
 
+def test_a_training_that_diverges_ends_with_a_word_and_leaves_no_broken_checkpoint(
+    model, data, tmp_path
+):
+    plan = small_plan(model, data, tmp_path / "out")
+    plan = replace(plan, grpo=replace(plan.grpo, lr=1e4))
+    with pytest.raises(HabitusError, match=r"diverged in step 2: .* lower --lr"):
+        train_policies(plan)
+    own = folder(plan, "baseline-longest")
+    assert [path.name for path in (own / "checkpoints").iterdir()] == ["checkpoint-1"]
+    assert not (own / "model").exists()
+
+
 # Rewards
 
 
@@ -248,6 +276,24 @@ def test_a_template_in_an_answer_is_text():
     assert judge.seen[0].candidates[0].text == text
 
 
+def test_scoring_held_out_answers_ends_early_and_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setattr("habitus.downstream.pick.SLICE", 2)
+    sets = sets_of(*[["a", "bb", "a" * n] for n in range(1, 6)])
+    about = {"seed": 0, "say": lambda line: None, "retry_failed": False}
+    for name in ("whole", "legs"):
+        (tmp_path / name).mkdir()
+    assert score_both(sets, Compares(), tmp_path / "whole", **about)
+    judges = [Compares() for _ in range(3)]
+    ends = [
+        score_both(sets, judge, tmp_path / "legs", **about, go_on=lambda: False) for judge in judges
+    ]
+    assert ends == [False, False, True]
+    assert [len(judge.seen) for judge in judges] == [2, 2, 1]
+    for name in ("judgements.jsonl", "scores.jsonl"):
+        one, other = (read_jsonl(tmp_path / folder / name) for folder in ("whole", "legs"))
+        assert timeless(one) == timeless(other)
+
+
 # The parts
 
 
@@ -261,6 +307,9 @@ def test_a_question_is_in_one_part_whatever_else_is_there(data, tmp_path, model)
     spain = split(task, replace(plan, countries=("spain",)))
     assert {one.country for one in spain.held_out.prompts} == {"Spain"}
     assert {one.group for one in spain.held_out.prompts} == held
+    pairs = [made_pair(group=one.group) for one in task.prompts]
+    parts = assign(pairs, test_share=0.4, folds=2, seed=plan.seed)
+    assert {name for name, part in parts.items() if part.test} == held  # as pairs are parted
     other = split(task, replace(plan, seed=1))
     assert {one.group for one in other.held_out.prompts} != held
 
@@ -293,6 +342,30 @@ def test_the_page_and_what_it_says(whole, monkeypatch):
     assert "before training" in page
 
 
+def test_words_on_failures_on_chance_and_on_one_or_several(whole):
+    study = read_study(whole.out)
+    none, quality = study.scorers[0].reward_gain, study.scorers[0].reward
+    failed = {
+        "reward": quality.model_copy(update={"value": None, "n": 0}),
+        "reward_gain": none.model_copy(update={"value": None, "p": None, "p_holm": None}),
+    }
+    clear = {"value": 0.2, "low": 0.1, "high": 0.3, "p": 0.001, "p_holm": 0.002, "n": 50}
+    better = study.scorers[0].model_copy(
+        update={"gain": study.scorers[0].gain.model_copy(update=clear), **failed}
+    )
+    changed = study.model_copy(update={"scorers": (better, study.scorers[1])})
+    assert verdict(changed).text == "1 of 2 reward models makes answers better beyond the noise."
+    said = [one.text for one in findings(changed)]
+    assert any("it failed on all held-out prompts" in text for text in said)
+    assert not any("no data" in text for text in said)
+    assert not any("cannot be told from before" in text for text in said)  # chance cannot rise
+    level = none.model_copy(update={"value": 0.0, "low": -0.1, "high": 0.1, "p": 1.0})
+    still = study.scorers[0].model_copy(update={"reward_gain": level})
+    said = findings(study.model_copy(update={"scorers": (still, study.scorers[1])}))
+    (found,) = (one.text for one in said if "cannot be told from before" in one.text)
+    assert "baseline:longest; more" in found
+
+
 def test_correlate_takes_the_quality_after_training(whole):
     (found,) = read_outcomes([whole.out])
     assert (found.task, found.policy) == ("blend-short after training", "policy")
@@ -321,6 +394,8 @@ def test_correlate_takes_the_quality_after_training(whole):
         (["--context", "40"], "fit into the context"),
         (["--precision", "fp8"], "fp8"),
         (["--steps", "0"], "--steps"),
+        (["--seed", "-1"], "--seed"),
+        (["--held-out-limit", "1", "--country", "Spain"], "a higher --held-out-limit"),
     ],
 )
 def test_bad_input_is_one_line(model, data, tmp_path, capsys, words, part):

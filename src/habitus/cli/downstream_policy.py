@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from habitus.cli.options import COUNT, GroupedCommand, add_options, command_line, parse_model
+from habitus.cli.options import COUNT, SEED, GroupedCommand, add_options, command_line, parse_model
 
 if TYPE_CHECKING:
     from habitus.train.policy.plan import PolicyPlan
@@ -85,7 +85,9 @@ def _options(command: Any) -> Any:
     "own: 'judge:NAME --mode pairwise'; repeatable, a training for each.",
 )
 @click.option("--out", type=PATH, required=True, metavar="DIR", help="The run's folder.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of everything.")
+@click.option(
+    "--seed", type=SEED, default=0, show_default=True, metavar="N", help="Seed of everything."
+)
 @click.option(
     "--resume", is_flag=True, help="Go on in an existing folder, or add reward models to it."
 )

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 COUNT = click.IntRange(min=1)
 """A whole number that cannot be 0."""
 
+SEED = click.IntRange(0, 2**32 - 1)
+"""A seed of training: what the libraries that train take."""
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 

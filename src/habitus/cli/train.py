@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from habitus.cli.options import COUNT, GroupedCommand, add_options, command_line, python_name
+from habitus.cli.options import COUNT, SEED, GroupedCommand, add_options, command_line, python_name
 from habitus.errors import InputError
 
 if TYPE_CHECKING:
@@ -134,7 +134,9 @@ LEFT_OUT = ("out", "resume", "shard")
     help="A classifier or a causal model: a folder, ORG/NAME, or smollm2-135m.",
 )
 @OUT
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of training.")
+@click.option(
+    "--seed", type=SEED, default=0, show_default=True, metavar="N", help="Seed of training."
+)
 @LIMIT
 @EVALUATE
 @RESUME
@@ -213,7 +215,14 @@ def rm(
     "[default: all folds, or split where there are none]",
 )
 @click.option(
-    "--seed", "seeds", type=int, multiple=True, default=(0,), show_default=True, help="Repeatable."
+    "--seed",
+    "seeds",
+    type=SEED,
+    multiple=True,
+    default=(0,),
+    show_default=True,
+    metavar="N",
+    help="Repeatable.",
 )
 @click.option(
     "--share",

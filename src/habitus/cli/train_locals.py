@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from habitus.cli.options import COUNT, GroupedCommand, add_options, command_line
+from habitus.cli.options import COUNT, SEED, GroupedCommand, add_options, command_line
 from habitus.cli.train import FILE, PAIRS, POSITIVE, RESUME
 from habitus.errors import InputError
 
@@ -106,7 +106,9 @@ def _options(command: Any) -> Any:
     show_default=True,
     help="Language of the instructions; item is the pair's own.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of everything.")
+@click.option(
+    "--seed", type=SEED, default=0, show_default=True, metavar="N", help="Seed of everything."
+)
 @RESUME
 @click.option(
     "--max-seconds",

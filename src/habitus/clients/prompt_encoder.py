@@ -88,7 +88,7 @@ class PromptEncoder:
         except ValueError as error:
             raise InputError(
                 "the model has no chat template; give the one that it was trained with: "
-                "--template FILE.jinja"
+                "--template FILE.jinja, or chat_template.jinja in the model's folder"
             ) from error
         return found
 

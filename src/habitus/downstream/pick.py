@@ -29,6 +29,9 @@ from habitus.types import (
     unit_digest,
 )
 
+SLICE = 64
+"""Answer sets that are judged between two looks at the clock."""
+
 SAME = "same"
 """Status of a set whose answers are all one text."""
 
@@ -137,7 +140,8 @@ def judge_sets(
     say: Callable[[str], None] = lambda line: None,
     *,
     retry_failed: bool = False,
-) -> None:
+    go_on: Callable[[], bool] | None = None,
+) -> bool:
     """Have items judged that are not yet, into a log that can be resumed.
 
     Args:
@@ -147,6 +151,11 @@ def judge_sets(
         seed: Seed of candidate orders.
         say: Called with lines for the user.
         retry_failed: Judge items again whose status is "error".
+        go_on: Asked after each `SLICE` of items; False ends the judging early. None judges all at
+            once.
+
+    Returns:
+        False when it was ended early.
 
     Raises:
         RunError: When the log cannot be written.
@@ -161,10 +170,15 @@ def judge_sets(
             say(f"{scorer.spec.label}: {len(log.done):,} of {len(items):,} prompts are judged")
         if pending:
             with progress(scorer.spec.label, len(items), len(log.done), "prompts") as advance:
-                for judgement in scorer.judge(pending, seed):
-                    log.append(judgement)
-                    advance(1)
+                size = SLICE if go_on else len(pending)
+                for start in range(0, len(pending), size):
+                    for judgement in scorer.judge(pending[start : start + size], seed):
+                        log.append(judgement)
+                        advance(1)
+                    if go_on and not go_on():
+                        break
         log.finish()
+        return len(log.done) == len(items)
     finally:
         log.close()
 
@@ -187,7 +201,8 @@ def _drop_stale(path: Path, units: Mapping[str, str]) -> None:
         return
     with os_errors(path):
         lines = [line for line in path.read_bytes().splitlines(True) if line.endswith(b"\n")]
-    kept = [line for line in lines if _unit(line) in units.values()]
+    wanted = set(units.values())
+    kept = [line for line in lines if _unit(line) in wanted]
     if len(kept) < len(lines):
         write_atomic(path, kept)
 

@@ -43,6 +43,10 @@ class _AnswerText(Answer):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
+CHANCE = "baseline:random"
+"""The control whose reward cannot rise."""
+
+
 @dataclass(frozen=True)
 class Side:
     """One policy's answer to an example's prompt."""
@@ -166,10 +170,14 @@ def verdict(study: PolicyStudy) -> Finding:
             f"{none} {verb} the quality of answers beyond the noise of "
             f"{count(study.prompts_graded, 'held-out prompt')}.",
         )
-    said = f"{len(better)} of {total} make answers better beyond the noise"
+    said = f"{_make(better, f' of {total}')} answers better beyond the noise"
     if worse:
-        return Finding("below", f"{said}; {len(worse)} make them worse{end}.")
+        return Finding("below", f"{said}; {_make(worse)} them worse{end}.")
     return Finding("above" if len(better) == len(known) else "unclear", f"{said}.")
+
+
+def _make(found: Sequence[Trained], of: str = "") -> str:
+    return f"{len(found)}{of} {'makes' if len(found) == 1 else 'make'}"
 
 
 def findings(study: PolicyStudy) -> list[Finding]:
@@ -189,11 +197,18 @@ def findings(study: PolicyStudy) -> list[Finding]:
                 f"{one_line(one.label, 80)}: quality {percent(study.before.value)} before, "
                 f"{percent(one.quality.value)} after ({points(one.gain.value)} points, "
                 f"{point_bounds(one.gain.low, one.gain.high)}, Holm-corrected p "
-                f"{p_value(one.gain.p_holm)}); it prefers the answers after in "
-                f"{percent(one.reward.value, 0)} of pairs{_kl(one)}.",
+                f"{p_value(one.gain.p_holm)}); {_wins(one)}{_kl(one)}.",
             )
         )
     return found
+
+
+def _wins(one: Trained) -> str:
+    if one.reward.value is None:
+        return (
+            "whether it prefers the answers after is not known, it failed on all held-out prompts"
+        )
+    return f"it prefers the answers after in {percent(one.reward.value, 0)} of pairs"
 
 
 def _kl(one: Trained) -> str:
@@ -205,7 +220,11 @@ def _kl(one: Trained) -> str:
 
 def _warnings(study: PolicyStudy) -> list[Finding]:
     found = []
-    still = [one for one in study.scorers if one.reward_gain.p is not None and not _rose(one)]
+    still = [
+        one
+        for one in study.scorers
+        if one.reward_gain.p is not None and not _rose(one) and one.name != CHANCE
+    ]
     if still:
         found.append(
             f"The reward itself cannot be told from before, or fell: {parts.headline(still)}; more "

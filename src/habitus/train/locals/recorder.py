@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from habitus.errors import HabitusError
 from habitus.train.curve import CURVE, SAMPLES, append_lines, finite, keep_steps
 from habitus.train.locals._grpo import IdsGRPOTrainer, TrainerCallback
 from habitus.train.locals.rewards import RewardSettings, group_statistics
@@ -165,7 +166,12 @@ class StepRecorder(TrainerCallback):  # type: ignore[misc]
         self._trainer.seconds_generating = 0.0
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
-        """Write the step's line and samples."""
+        """Write the step's line and samples.
+
+        Raises:
+            HabitusError: When the step's gradient is not a number: all weights are none then, and
+                no checkpoint is to be written of them.
+        """
         records = self._reward.records
         if not logs or "loss" not in logs or not records:
             return
@@ -195,6 +201,12 @@ class StepRecorder(TrainerCallback):  # type: ignore[misc]
                 for name, value in line.items():
                     if isinstance(value, int | float) and name != "step":
                         self._board.add_scalar(f"{self._title}/{name}", value, state.global_step)
+        norm = logs.get("grad_norm")
+        if norm is not None and not math.isfinite(norm):
+            raise HabitusError(
+                f"training diverged in step {state.global_step}: its gradient is not a number, so "
+                "nothing can be learned any more; begin again in another --out with a lower --lr"
+            )
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Ask for the log of this step, and look at the clock."""

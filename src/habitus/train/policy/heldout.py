@@ -37,7 +37,7 @@ class HeldOutAnswer(Answer):
     """One line of `before.jsonl`, or of a training's `answers.jsonl`."""
 
     tokens: int = 0
-    """Tokens written, thinking included."""
+    """Tokens written, thinking included, without the one that ends the text."""
 
 
 class BaseLine(Frozen):
@@ -155,13 +155,29 @@ def score_both(
     say: Say,
     *,
     retry_failed: bool,
-) -> None:
-    """Have a reward model score answers before and after, into a training's `scores.jsonl`."""
+    go_on: Callable[[], bool] | None = None,
+) -> bool:
+    """Have a reward model score answers before and after, into a training's `scores.jsonl`.
+
+    Args:
+        sets: The answers, of `both_sets`.
+        scorer: The reward model.
+        folder: The training's folder.
+        seed: Seed of candidate orders.
+        say: Called with lines for the user.
+        retry_failed: Judge prompts again that ended in an error.
+        go_on: As in `judge_sets`.
+
+    Returns:
+        False when it was ended early; then there is no `scores.jsonl` yet.
+    """
     items = items_of(sets, distinct=scorer.spec.kind != "baseline")
     log = folder / "judgements.jsonl"
-    judge_sets(log, scorer, items, seed, say, retry_failed=retry_failed)
+    if not judge_sets(log, scorer, items, seed, say, retry_failed=retry_failed, go_on=go_on):
+        return False
     lines: list[ScoreLine] = score_lines(sets, items, scorer.spec, read_judgements(log))
     write_atomic(folder / "scores.jsonl", map(dump_line, lines))
+    return True
 
 
 def win_rate(line: ScoreLine, n: int) -> float | None:

@@ -165,14 +165,14 @@ def split(task: Task, plan: PolicyPlan) -> Parts:
     fresh = tuple(prompt for prompt in rest if prompt.digest not in seen)
     training = choose(replace(task, prompts=fresh), (), plan.limit, plan.seed)
     held_out = choose(replace(task, prompts=tuple(held)), (), plan.held_out_limit, plan.seed)
-    for name, part, least in (
-        ("training", training, plan.grpo.prompts_per_step),
-        ("held-out", held_out, 2),
+    for name, part, least, limit in (
+        ("training", training, plan.grpo.prompts_per_step, "--limit"),
+        ("held-out", held_out, 2, "--held-out-limit"),
     ):
         if len(part.prompts) < least:
             raise InputError(
                 f"{task.name}: {len(part.prompts)} {name} prompts of {len(task.prompts)} are too "
-                f"few, {least} are needed; take more countries, a higher limit, another --held-out"
+                f"few, {least} are needed; take more countries, a higher {limit}, another --held-out"
                 f"{' or fewer --prompts-per-step' if name == 'training' else ''}"
             )
     return Parts(training, held_out, len(rest) - len(fresh))

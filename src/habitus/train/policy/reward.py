@@ -115,6 +115,7 @@ class ScorerReward:
 
 
 def _records(one: AnswerSet, found: Values, ids: Sequence[Sequence[int]]) -> list[dict[str, Any]]:
+    """Return what is kept of answers; the token that ends one does not count, as in held-out ones."""
     return [
         {
             "prompt": answer.prompt,
@@ -122,7 +123,7 @@ def _records(one: AnswerSet, found: Values, ids: Sequence[Sequence[int]]) -> lis
             "index": answer.index,
             "status": answer.status.value,
             "text": answer.text,
-            "tokens": len(tokens),
+            "tokens": len(tokens) - (answer.status is not GenerationStatus.CUT),
             "grade": answer.grade,
             "matched": answer.matched,
             "reward": score,

@@ -267,8 +267,10 @@ class _Training:
             run.worked = True
         run.check_time("before answers were scored")
         sets = both_sets(prompts, read_answers(plan.out / files.BEFORE), read_answers(answers))
-        retry = plan.retry_failed
-        score_both(sets, self.scorer, self.folder, plan.seed, run.say, retry_failed=retry)
+        retry, go_on = plan.retry_failed, None if run.deadline is None else run.in_time
+        about = (self.scorer, self.folder, plan.seed, run.say)
+        if not score_both(sets, *about, retry_failed=retry, go_on=go_on):
+            raise _OutOfTimeError("while answers were scored")
         shutil.rmtree(self.folder / CHECKPOINTS, ignore_errors=True)
         self.note(done=True)
         run.worked = True
@@ -327,7 +329,9 @@ class _Training:
         if len(good) < plan.grpo.prompts_per_step:
             raise InputError(
                 f"only {len(good)} training prompts fit into the context, "
-                f"{plan.grpo.prompts_per_step} are needed; the first that does not: {bad[0]['why']}"
+                f"{plan.grpo.prompts_per_step} are needed; lower --max-new-tokens or "
+                f"--prompts-per-step, or raise --context up to the model's; the first that does "
+                f"not: {bad[0]['why']}"
             )
         return good, ids
 
