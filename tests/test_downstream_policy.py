@@ -310,6 +310,10 @@ def test_a_question_is_in_one_part_whatever_else_is_there(data, tmp_path, model)
     pairs = [made_pair(group=one.group) for one in task.prompts]
     parts = assign(pairs, test_share=0.4, folds=2, seed=plan.seed)
     assert {name for name, part in parts.items() if part.test} == held  # as pairs are parted
+    known = min(held)
+    fewer = split(task, replace(plan, trained_on=frozenset([known])))
+    left = {one.group for part in (fewer.held_out, fewer.training) for one in part.prompts}
+    assert left == {one.group for one in task.prompts} - {known}
     other = split(task, replace(plan, seed=1))
     assert {one.group for one in other.held_out.prompts} != held
 

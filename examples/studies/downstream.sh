@@ -10,7 +10,7 @@
 # smaller (LIMIT=2 STEPS=2 N=2 shows how it goes on a CPU). Every step that is done is skipped, so
 # the script can be stopped and started again. Needs habitus[train].
 #
-# 15 reward models: three baselines; the model as a judge in three modes; classifiers trained on a
+# 16 reward models: three baselines; the model as a judge in three modes; classifiers trained on a
 # mix of cultural sources (two lengths of training), on everyday life (two), on surveys, and on
 # general preferences; the surveys' steered to one country and to another (SCPO); a judge tuned on
 # verdicts, and one that thinks as locals do. Questions of BLEnD that any of them was trained on
@@ -55,13 +55,10 @@ classifier blend-short blend "$SHORT" "$MODEL"
 classifier blend blend "$STEPS" "$MODEL"
 classifier survey survey "$STEPS" "$MODEL"
 classifier general general "$STEPS" "$MODEL"
-for country in Mexico Spain; do
-    unit="$country--weight--foldsplit--seed0--share100"
-    [ -e "$OUT/scpo/units/$unit/run.json" ] || $HABITUS train scpo --pairs "$OUT/pairs/survey" \
-        --base "$OUT/rm/survey" --out "$OUT/scpo" --country Mexico --country Spain \
-        --variant weight --fold split --lora --lr 1e-4 --batch-size 16 --keep-model --resume \
-        $(limited) $TRAINING
-done
+[ -e "$OUT/scpo/units/Spain--weight--foldsplit--seed0--share100/run.json" ] || $HABITUS train scpo \
+    --pairs "$OUT/pairs/survey" --base "$OUT/rm/survey" --out "$OUT/scpo" --country Mexico \
+    --country Spain --variant weight --fold split --lr 1e-5 --batch-size 16 --keep-model --resume \
+    $(limited) $TRAINING
 locals() { # locals NAME STAGE
     [ -e "$OUT/locals/$1/model/adapter_config.json" ] || $HABITUS train locals \
         --pairs "$OUT/pairs/mix" --model "$MODEL" --out "$OUT/locals/$1" --stage "$2" --resume \

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from habitus.scorers import ScorerOptions
 
 PATH = click.Path(path_type=Path)
+EXCLUDED = "Leave out the questions that these pairs train on, all but their part test; repeatable."
+"""Help of `--exclude-questions-of`."""
 GOING_ON = ("out", "resume", "retry_failed", "concurrency", "budget_tokens")
 """Parameters that only say where to write and how to go on."""
 
@@ -97,7 +99,7 @@ def downstream() -> None:
     multiple=True,
     type=PATH,
     metavar="PAIRS",
-    help="Leave out the questions that these pairs train on, all but their part test; repeatable.",
+    help=EXCLUDED,
 )
 @click.option(
     "--language",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from habitus.cli.downstream import EXCLUDED, questions_trained_on
 from habitus.cli.options import COUNT, SEED, GroupedCommand, add_options, command_line, parse_model
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ SECTIONS: dict[str, tuple[tuple[str, dict[str, Any]], ...]] = {
     "Options of the prompts": (
         ("--country", {"multiple": True, "metavar": "NAME", "help": "Keep this country's prompts only; repeatable."}),
         ("--limit", {"type": COUNT, "metavar": "K", "help": "Most training prompts of a country."}),
+        ("--exclude-questions-of", {"multiple": True, "type": PATH, "metavar": "PAIRS", "help": EXCLUDED}),
         ("--held-out", {"type": click.FloatRange(0, 1, min_open=True, max_open=True), "default": 0.3, "show_default": True, "metavar": "SHARE", "help": "Share of the questions that answers are measured on and not trained on."}),
         ("--held-out-limit", {"type": COUNT, "metavar": "K", "help": "Most held-out prompts of a country."}),
         ("--language", {"type": click.Choice(["own", "en"]), "default": "own", "show_default": True, "help": "Of blend-short: each country's own language, or English."}),
@@ -148,6 +150,7 @@ def _plan(given: dict[str, Any]) -> PolicyPlan:
         **{name: given[name] for name in same},
         scorers=tuple(ScorerChoice(name, own, " ".join(text.split())) for text, name, own in asked),
         countries=given["country"],
+        trained_on=questions_trained_on(given["exclude_questions_of"]),
         grpo=Grpo(
             lr=given["lr"] or (1e-6 if full else 1e-5),
             loss_type=given["loss"],

@@ -138,7 +138,12 @@ def without_questions(task: Task, groups: Collection[str]) -> Task:
         )
     left_out = len(task.prompts) - len(kept)
     note = f"{left_out:,} prompts left out: their questions are in the training pairs given"
-    return replace(task, prompts=kept, notes=(*task.notes, note) if left_out else task.notes)
+    if not left_out:
+        note = (
+            f"no question of {task.name} is in the training pairs given, as far as the ids that the "
+            "data sets give their questions tell"
+        )
+    return replace(task, prompts=kept, notes=(*task.notes, note))
 
 
 def choose(

@@ -10,7 +10,7 @@ from habitus.clients import hf
 from habitus.downstream.model import Sampling, TaskPrompt
 from habitus.downstream.plan import ScorerChoice
 from habitus.downstream.policy_result import RUNS
-from habitus.downstream.tasks import Task, choose
+from habitus.downstream.tasks import Task, choose, without_questions
 from habitus.errors import InputError
 from habitus.pairs.splits import draw
 from habitus.scorers import check_kind
@@ -49,6 +49,8 @@ class PolicyPlan:
     """Seed of everything."""
     countries: tuple[str, ...] = ()
     """Countries to keep; empty keeps all."""
+    trained_on: frozenset[str] = frozenset()
+    """Questions to leave out: reward models have been trained on them."""
     limit: int | None = None
     """Most training prompts of a country."""
     held_out: float = HELD_OUT
@@ -106,6 +108,7 @@ class PolicyPlan:
             "task": self.task,
             "language": self.language,
             "countries": list(self.countries),
+            "questions_left_out": len(self.trained_on) or None,
             "limit": self.limit,
             "held_out": self.held_out,
             "held_out_limit": self.held_out_limit,
@@ -155,6 +158,8 @@ def split(task: Task, plan: PolicyPlan) -> Parts:
             f"{task.name} is graded by a judge, and training needs a task with a key: blend-short, "
             "blend-choice or include"
         )
+    if plan.trained_on:
+        task = without_questions(task, plan.trained_on)
     task = choose(task, plan.countries)
     held: list[TaskPrompt] = []
     rest: list[TaskPrompt] = []
