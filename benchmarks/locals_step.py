@@ -19,10 +19,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -32,8 +32,8 @@ import torch as typed_torch
 import transformers as typed_transformers
 from scpo_study import SHAPES, WORDS, make_tokenizer
 
+from habitus.clients.transformers_engine import RECORD_VARIABLE
 from habitus.pairs import read_pairs
-from habitus.train.locals import model as locals_model
 from habitus.train.locals.model import ModelOptions
 from habitus.train.locals.plan import GrpoSettings, LocalsPlan
 from habitus.train.locals.run import train_locals
@@ -90,9 +90,7 @@ def run(
     )  # fmt: skip
     load = ModelOptions(device=asked.device, threads=asked.threads)
     plan = LocalsPlan(pairs=pairs, model=asked.model, out=out, grpo=grpo, load=load)
-    with ExitStack() as stack:
-        if not recorded:
-            stack.enter_context(mock.patch.object(locals_model, "make_decoder", return_value=None))
+    with mock.patch.dict(os.environ, {RECORD_VARIABLE: str(int(recorded))}):
         train_locals(plan, print)
     lines = [json.loads(line) for line in (out / "curve.jsonl").read_text().splitlines()]
     return lines[1:]

@@ -8,6 +8,7 @@ Grammars are ignored: a judge must read what it gets.
 from __future__ import annotations
 
 import gc
+import os
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ BATCH_TOKENS = {"cpu": 4096, "cuda": 32768}
 """Tokens of a batch by kind of device, padding and prefixes included; halved when memory ends."""
 WRITING = 4
 """A batch of texts may have this many times the tokens: only keys and values grow with it."""
+RECORD_VARIABLE = "HABITUS_TOKEN_GRAPHS"
+"""Environment variable that lets tokens be recorded as CUDA graphs: new, and little tried yet."""
 WINDOW = 64
 """Items that a judge should have in flight, so that batches can be full."""
 DEFAULT_CONTEXT = 8192
@@ -265,7 +268,7 @@ def stop_tokens(model: Any, encoder: PromptEncoder) -> frozenset[int]:
 
 
 def make_decoder(model: Any, say: Callable[[str], None] = lambda line: None) -> Decoder | None:
-    """Return what writes with a model on an NVIDIA GPU; None elsewhere, and where it cannot.
+    """Return what writes with a model on an NVIDIA GPU, where the user asks for it; else None.
 
     Args:
         model: A causal language model.
@@ -273,7 +276,8 @@ def make_decoder(model: Any, say: Callable[[str], None] = lambda line: None) -> 
     """
     import torch
 
-    if model.device.type != "cuda" or torch.version.hip:
+    asked = os.environ.get(RECORD_VARIABLE, "") not in ("", "0")
+    if not asked or model.device.type != "cuda" or torch.version.hip:
         return None
     from habitus.clients.decoding import Decoder, can_decode
 
