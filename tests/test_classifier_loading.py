@@ -159,6 +159,14 @@ def test_a_model_of_the_hub_is_recorded_with_its_commit(monkeypatch, folder):
     assert scorer.spec.revision == "commit:" + "f" * 40
 
 
+def test_a_folder_is_called_by_its_name_and_one_called_model_by_what_holds_it(tmp_path):
+    for name in ("mine", "Mexico--scpo/model"):
+        (tmp_path / name).mkdir(parents=True)
+    assert hf.shown_name(str(tmp_path / "mine")) == "mine"
+    assert hf.shown_name(str(tmp_path / "Mexico--scpo" / "model")) == "Mexico--scpo"
+    assert hf.shown_name("Org/name") == "Org/name"
+
+
 def test_the_revision_of_a_folder_follows_its_files(folder):
     first = hf.locate(str(folder)).revision
     assert hf.locate(str(folder)).revision == first

@@ -11,7 +11,6 @@ import importlib.util
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol
 
 from habitus.clients.hf import (
@@ -24,6 +23,7 @@ from habitus.clients.hf import (
     place,
     quiet,
     require,
+    shown_name,
 )
 from habitus.errors import InputError, ModelError
 from habitus.types import Parameter
@@ -125,9 +125,7 @@ def load(model: str, options: LoadOptions) -> CausalLM:
         spread=automatic or (options.device is None and too_large(checkpoint, placement)),
     )
     _complete(model, missing)
-    folder = Path(model).expanduser()
-    name = folder.resolve().name if folder.is_dir() else model
-    return CausalLM(loaded, tokenizer, name, checkpoint.revision, _parameters(loaded))
+    return CausalLM(loaded, tokenizer, shown_name(model), checkpoint.revision, _parameters(loaded))
 
 
 def _load_gguf(model: str, placement: Placement, options: LoadOptions) -> CausalLM:

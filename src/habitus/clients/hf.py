@@ -115,6 +115,21 @@ class Placement:
         return {"device": self.device.type, "dtype": str(self.dtype).removeprefix("torch.")}
 
 
+def shown_name(name: str) -> str:
+    """Return what tables call a model: a folder by its own name, an id on the Hub as it is.
+
+    A folder called `model`, as trainings write it, goes by the one that holds it.
+
+    Args:
+        name: A path, or an id.
+    """
+    folder = Path(name).expanduser()
+    if not folder.is_dir():
+        return name
+    folder = folder.resolve()
+    return (folder.parent.name if folder.name == "model" else "") or folder.name
+
+
 def locate(
     name: str, revision: str | None = None, say: Callable[[str], None] = lambda line: None
 ) -> Checkpoint:
@@ -414,12 +429,16 @@ def peft_warnings() -> Iterator[None]:
 def quiet() -> Iterator[None]:
     """Keep transformers from writing reports and bars to the terminal."""
     logging: Any = importlib.import_module("transformers.utils.logging")
+    gguf: Any = importlib.import_module("transformers.modeling_gguf_pytorch_utils")
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
+    bar = gguf.tqdm  # shown whatever the library is told
+    gguf.tqdm = functools.partial(bar, disable=True)
     try:
         yield
     finally:
+        gguf.tqdm = bar
         logging.set_verbosity(verbosity)
         if bars:
             logging.enable_progress_bar()

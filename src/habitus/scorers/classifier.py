@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from habitus.clients import hf
@@ -252,7 +251,6 @@ def model_parameters(model: Any, placement: hf.Placement, trust: bool) -> dict[s
 
 
 def make_spec(kind: str, checkpoint: hf.Checkpoint, parameters: dict[str, Parameter]) -> ScorerSpec:
-    """Name a checkpoint as a scorer: an id on the Hub as it is, a folder by its own name."""
-    local = Path(checkpoint.name).expanduser()
-    name = local.resolve().name if local.is_dir() else checkpoint.name
+    """Name a checkpoint as a scorer (see `hf.shown_name`)."""
+    name = hf.shown_name(checkpoint.name)
     return ScorerSpec(kind=kind, model=name, revision=checkpoint.revision, parameters=parameters)
