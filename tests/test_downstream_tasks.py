@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from habitus.data import omgeval
+from habitus.cli.downstream import questions_trained_on
+from habitus.data import load, omgeval
 from habitus.data.blend import Votes
 from habitus.data.source import Source
 from habitus.downstream.grading import answer_of
@@ -19,6 +20,7 @@ from habitus.downstream.model import (
 )
 from habitus.downstream.tasks import TaskOptions, choose, load_task, without_questions
 from habitus.errors import InputError, UnknownNameError
+from habitus.pairs.items import from_items
 from tests.downstream_samples import write_blend
 
 
@@ -188,6 +190,19 @@ def test_questions_that_reward_models_were_trained_on_are_left_out(tmp_path):
     assert "no question of blend-short" in without_questions(task, {"elsewhere"}).notes[-1]
     with pytest.raises(InputError, match="--exclude-questions-of leaves out all"):
         without_questions(task, groups)
+
+
+def test_pairs_name_the_questions_that_a_task_has(tmp_path):
+    data = write_include(tmp_path)
+    (item,) = load(str(data), format="include").items
+    for split, known in (("train", True), ("test", False)):
+        pairs = [pair.model_copy(update={"split": split}) for pair in from_items([item])]
+        folder = tmp_path / split
+        folder.mkdir()
+        lines = [pair.model_dump_json(exclude_none=True) for pair in pairs]
+        (folder / "pairs.jsonl").write_text("\n".join(lines) + "\n")
+        (prompt,) = load_task("include", TaskOptions(data)).prompts
+        assert (prompt.group in questions_trained_on([folder])) == known
 
 
 def test_options_are_shuffled_by_the_seed_and_the_letter_follows(tmp_path):

@@ -27,11 +27,14 @@ GOING_ON = ("out", "resume", "retry_failed", "concurrency", "budget_tokens")
 
 
 def questions_trained_on(folders: Iterable[Path]) -> frozenset[str]:
-    """Return the questions of pairs, all but those of their part `test`."""
+    """Return the questions of pairs, all but those of their part `test`.
+
+    A task names a question by its group of pairs, or, where that is one of equal prompts, by its item.
+    """
     from habitus.pairs import read_pairs
 
-    pairs = [pair for folder in folders for pair in read_pairs(folder)]
-    return frozenset(pair.group for pair in pairs if pair.split != "test")
+    pairs = [pair for folder in folders for pair in read_pairs(folder) if pair.split != "test"]
+    return frozenset(name for pair in pairs for name in (pair.group, pair.item_id) if name)
 
 
 @click.group()
