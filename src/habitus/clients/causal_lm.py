@@ -22,6 +22,7 @@ from habitus.clients.hf import (
     locate,
     place,
     quiet,
+    quiet_gguf,
     require,
     shown_name,
 )
@@ -143,7 +144,7 @@ def _load_gguf(model: str, placement: Placement, options: LoadOptions) -> Causal
         raise ModelError("reading GGUF with transformers needs a package: pip install gguf")
     packed = getattr(transformers, "GgufConfig", None)
     plain = {"quantization_config": packed(dequantize=True)} if packed else {}
-    with quiet(), as_model_error(model, "model"):
+    with quiet(), quiet_gguf(), as_model_error(model, "model"):
         tokenizer = transformers.AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
         loaded, report = transformers.AutoModelForCausalLM.from_pretrained(
             path.parent,

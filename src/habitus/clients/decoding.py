@@ -20,6 +20,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import Cache, StaticCache
 from transformers.cache_utils import StaticLayer
 
+from habitus.clients.prefix import cache_name
 from habitus.clients.recording import given_up
 
 ROWS, WIDTH = 32, 128
@@ -84,8 +85,7 @@ class Decoder:
         self._model = model
         self._say = say
         self._record = model.device.type == "cuda" if record is None else record
-        known = inspect.signature(model.forward).parameters
-        self._cache_name = "cache" if "cache" in known else "past_key_values"
+        self._cache_name = cache_name(inspect.signature(model.forward).parameters)
         self._steps: OrderedDict[tuple[int, int], _Step] = OrderedDict()
 
     @property
@@ -284,9 +284,8 @@ def can_decode(model: Any) -> bool:
         model: A causal language model of the transformers library.
     """
     known = inspect.signature(model.forward).parameters
-    named = {"position_ids", "logits_to_keep"} <= set(known)
     ours = type(model).__module__.startswith("transformers.")
-    if not (ours and named and ("cache" in known or "past_key_values" in known)):
+    if not (ours and {"position_ids", "logits_to_keep", cache_name(known)} <= set(known)):
         return False
     if getattr(model.config, "_attn_implementation", None) != "sdpa":
         return False  # masks have another form elsewhere

@@ -429,19 +429,27 @@ def peft_warnings() -> Iterator[None]:
 def quiet() -> Iterator[None]:
     """Keep transformers from writing reports and bars to the terminal."""
     logging: Any = importlib.import_module("transformers.utils.logging")
-    gguf: Any = importlib.import_module("transformers.modeling_gguf_pytorch_utils")
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    bar = gguf.tqdm  # shown whatever the library is told
-    gguf.tqdm = functools.partial(bar, disable=True)
     try:
         yield
     finally:
-        gguf.tqdm = bar
         logging.set_verbosity(verbosity)
         if bars:
             logging.enable_progress_bar()
+
+
+@contextmanager
+def quiet_gguf() -> Iterator[None]:
+    """Keep transformers from showing a bar while it reads GGUF: it does, whatever it is told."""
+    module: Any = importlib.import_module("transformers.modeling_gguf_pytorch_utils")
+    bar = module.tqdm
+    module.tqdm = functools.partial(bar, disable=True)
+    try:
+        yield
+    finally:
+        module.tqdm = bar
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Container, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -169,6 +169,11 @@ def _filled(
         yield batch()
 
 
+def cache_name(parameters: Container[str]) -> str:
+    """Return what the library calls the cache among the parameters of a model's forward."""
+    return "cache" if "cache" in parameters else "past_key_values"
+
+
 class NextToken:
     """Computes next-token logits with one causal language model."""
 
@@ -185,7 +190,7 @@ class NextToken:
             head.register_forward_pre_hook(self._keep_last)
             head.register_forward_hook(self._in_float32)
         known = inspect.signature(model.forward).parameters
-        self._cache_name = "cache" if "cache" in known else "past_key_values"
+        self._cache_name = cache_name(known)
         self.can_share = self._cache_name in known and "position_ids" in known
         """Whether prefixes can be shared; other models compute every prompt whole."""
         self._window = 0

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, FiniteFloat, ValidationError
+from pydantic import Field, FiniteFloat
 
 from habitus.downstream.model import Sampling
-from habitus.downstream.result import Gain, PolicyResult, Quality
-from habitus.errors import InputError, RunError
+from habitus.downstream.result import Gain, PolicyResult, Quality, read_figures
 from habitus.types import Frozen
 
 RESULT, PAGE, QUALITIES = "policy.json", "policy.html", "qualities.jsonl"
@@ -171,12 +170,4 @@ def read_study(folder: Path) -> PolicyStudy:
         InputError: When the folder holds none.
         RunError: When it is not what a run writes.
     """
-    path = folder / RESULT
-    if not path.is_file():
-        raise InputError(f"{folder} holds no {RESULT}; make it with habitus downstream policy")
-    try:
-        return PolicyStudy.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise RunError(f"{path}: {place or 'the file'}: {first['msg']}") from error
+    return read_figures(folder / RESULT, PolicyStudy, "policy")

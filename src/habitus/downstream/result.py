@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import Field, FiniteFloat, ValidationError
 
@@ -11,6 +11,9 @@ from habitus.downstream.model import RESULT, Sampling
 from habitus.errors import InputError, RunError
 from habitus.metrics.statistics import told_apart
 from habitus.types import Frozen
+
+Figures = TypeVar("Figures", bound=Frozen)
+"""What a file of figures holds."""
 
 
 class Quality(Frozen):
@@ -171,11 +174,27 @@ def read_result(folder: Path) -> Downstream:
         InputError: When the folder holds none.
         RunError: When it is not what a run writes.
     """
-    path = folder / RESULT
+    return read_figures(folder / RESULT, Downstream, "bestofn")
+
+
+def read_figures(path: Path, kind: type[Figures], command: str) -> Figures:
+    """Read a run's file of figures.
+
+    Args:
+        path: The file.
+        kind: What it holds.
+        command: The subcommand of `habitus downstream` that writes it.
+
+    Raises:
+        InputError: When there is no such file.
+        RunError: When it is not what a run writes.
+    """
     if not path.is_file():
-        raise InputError(f"{folder} holds no {RESULT}; make it with habitus downstream bestofn")
+        raise InputError(
+            f"{path.parent} holds no {path.name}; make it with habitus downstream {command}"
+        )
     try:
-        return Downstream.model_validate_json(path.read_bytes())
+        return kind.model_validate_json(path.read_bytes())
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])

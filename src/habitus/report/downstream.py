@@ -21,7 +21,7 @@ from habitus.downstream.model import (
 )
 from habitus.downstream.result import Downstream, PickerResult, read_result
 from habitus.report import downstream_figures as parts
-from habitus.report.figures import Table
+from habitus.report.figures import versions_table
 from habitus.report.findings import Finding
 from habitus.report.page import build_page, shown_notes
 from habitus.report.terminal import make_table, say_findings, say_line, styled
@@ -134,10 +134,7 @@ def render_downstream(
         notes=shown_notes(_notes(result)),
         command=budget.clip(result.command) if result.command else None,
         setup=_setup(result),
-        versions=Table(
-            ("Library", "Version"),
-            tuple((one_line(k, 80), one_line(v, 80)) for k, v in sorted(result.versions.items())),
-        ),
+        versions=versions_table(result.versions),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,6 +105,12 @@ def cut_table(headers: tuple[str, ...], rows: Sequence[tuple[str, ...]], file: s
     more = len(rows) - MAX_TABLE_ROWS
     note = f"{more:,} more rows are in {file}." if more > 0 else ""
     return Table(headers, tuple(rows[:MAX_TABLE_ROWS]), note)
+
+
+def versions_table(versions: Mapping[str, str]) -> Table:
+    """Return the versions of the libraries that results depend on."""
+    cells = ((one_line(name, 80), one_line(found, 80)) for name, found in sorted(versions.items()))
+    return Table(("Library", "Version"), tuple(cells))
 
 
 def baseline_rows(table: MetricTable, shown: Collection[str] = ()) -> list[Row]:

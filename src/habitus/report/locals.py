@@ -11,7 +11,7 @@ from rich.console import Console
 from habitus.metrics.locals_read import LocalsRun
 from habitus.metrics.locals_summary import Curve, LocalsFigures, Test, overall
 from habitus.report import locals_figures as parts
-from habitus.report.figures import Table
+from habitus.report.figures import Table, versions_table
 from habitus.report.findings import Finding
 from habitus.report.locals_criteria import (
     BYTES,
@@ -282,11 +282,9 @@ def _versions(runs: Sequence[LocalsRun]) -> Table:
         if isinstance(versions, Mapping):
             for name, value in versions.items():
                 found.setdefault(str(name), []).append(str(value))
-    rows = tuple(
-        (one_line(name, 80), one_line(", ".join(dict.fromkeys(values)), 80))
-        for name, values in sorted(found.items())
+    return versions_table(
+        {name: ", ".join(dict.fromkeys(values)) for name, values in found.items()}
     )
-    return Table(("Library", "Version"), rows)
 
 
 def print_locals(view: View, console: Console) -> None:

@@ -21,7 +21,7 @@ import vl_convert
 from markupsafe import Markup
 
 from habitus.report import compare, figures, findings
-from habitus.report.figures import Figure, Table
+from habitus.report.figures import Figure, versions_table
 from habitus.report.items import MAX_ITEMS, item_views
 from habitus.report.model import MetricTable, ReportData
 from habitus.report.text import Budget, bounds, clean, count, duration, one_line, percent
@@ -231,10 +231,7 @@ def run_setup(data: ReportData) -> dict[str, Any]:
         ("Seed", str(info.seed)),
         *_digests(info.config),
     ]
-    versions = Table(
-        ("Library", "Version"),
-        tuple((one_line(k, 80), one_line(v, 80)) for k, v in sorted(info.versions.items())[:60]),
-    )
+    versions = versions_table(dict(sorted(info.versions.items())[:60]))
     return {
         "command": budget.clip(data.command, 4000) if data.command else None,
         "rows": [(one_line(name, 80), one_line(value, 300)) for name, value in rows[:40]],

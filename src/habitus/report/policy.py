@@ -14,7 +14,7 @@ from habitus.downstream.model import ANSWERS, PROMPTS, Answer, TaskPrompt, read_
 from habitus.downstream.policy_result import BEFORE, PAGE, PolicyStudy, Trained, read_study
 from habitus.report import policy_figures as parts
 from habitus.report.downstream import FEW, MAX_EXAMPLES, PER_COUNTRY
-from habitus.report.figures import Table
+from habitus.report.figures import versions_table
 from habitus.report.findings import Finding
 from habitus.report.page import build_page, shown_notes
 from habitus.report.terminal import make_table, say_findings, say_line, styled
@@ -135,10 +135,7 @@ def render_policy(
         notes=shown_notes(_notes(study)),
         command=budget.clip(study.command) if study.command else None,
         setup=_setup(study),
-        versions=Table(
-            ("Library", "Version"),
-            tuple((one_line(k, 80), one_line(v, 80)) for k, v in sorted(study.versions.items())),
-        ),
+        versions=versions_table(study.versions),
     )
 
 

@@ -13,7 +13,7 @@ from habitus.metrics.preferences_read import Study
 from habitus.metrics.preferences_summary import StudyFigures
 from habitus.report import scpo_figures as parts
 from habitus.report import scpo_training as training
-from habitus.report.figures import Table
+from habitus.report.figures import Table, versions_table
 from habitus.report.findings import Finding
 from habitus.report.page import build_page, shown_notes
 from habitus.report.scpo_figures import (
@@ -270,9 +270,8 @@ def _setup(view: View) -> list[tuple[str, str]]:
 
 def _versions(study: Study) -> Table:
     found = study.about[0].get("versions")
-    rows = sorted(found.items()) if isinstance(found, dict) else []
-    cells = tuple((one_line(str(k), 80), one_line(str(v), 80)) for k, v in rows)
-    return Table(("Library", "Version"), cells)
+    known = found.items() if isinstance(found, dict) else ()
+    return versions_table({str(name): str(version) for name, version in known})
 
 
 def print_study(study: Study, figures: StudyFigures, console: Console) -> None:

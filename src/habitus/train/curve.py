@@ -44,3 +44,8 @@ def append_lines(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
 def finite(value: Any) -> float | None:
     """Return a number with 6 digits; None where it is none."""
     return float(f"{value:.6g}") if value is not None and math.isfinite(value) else None
+
+
+def mean(values: Sequence[float]) -> float | None:
+    """Return the mean of what a step has; None where it has none."""
+    return math.fsum(values) / len(values) if values else None

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from habitus.errors import HabitusError
-from habitus.train.curve import CURVE, SAMPLES, append_lines, finite, keep_steps
+from habitus.train.curve import CURVE, SAMPLES, append_lines, finite, keep_steps, mean
 from habitus.train.locals._grpo import IdsGRPOTrainer, TrainerCallback
 from habitus.train.locals.rewards import RewardSettings, group_statistics
 from habitus.train.texts import shared
@@ -62,25 +62,21 @@ def step_figures(
         if not settings.appr_low <= record["r_appr"] <= settings.appr_high
     ]
     return {
-        "r_corr": _mean([record["r_corr"] for record in valid]),
-        "r_appr": _mean([record["r_appr"] for record in valid]),
+        "r_corr": mean([record["r_corr"] for record in valid]),
+        "r_appr": mean([record["r_appr"] for record in valid]),
         "appr_clipped": len(clipped) / len(valid) if valid else None,
-        "total": _mean([record["total"] for record in records]),
-        "accuracy": _mean(right),
-        "both_orders": _mean(both),
-        "p_a": _mean([float(record["verdict"] == "A") for record in valid]),
-        "p_a_model": _mean([record["p_a"] for record in valid]),
-        "criteria_chars": _mean([float(record["characters"]) for record in records]),
+        "total": mean([record["total"] for record in records]),
+        "accuracy": mean(right),
+        "both_orders": mean(both),
+        "p_a": mean([float(record["verdict"] == "A") for record in valid]),
+        "p_a_model": mean([record["p_a"] for record in valid]),
+        "criteria_chars": mean([float(record["characters"]) for record in records]),
         "parse_rate": len(valid) / len(records) if records else None,
-        "reward_std": _mean([each.std for each in groups]),
-        "flat_groups": _mean([float(each.flat) for each in groups]),
+        "reward_std": mean([each.std for each in groups]),
+        "flat_groups": mean([float(each.flat) for each in groups]),
         "completions": len(records),
         "tokens": sum(int(record["tokens"]) for record in records),
     }
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return math.fsum(values) / len(values) if values else None
 
 
 class StepRecorder(TrainerCallback):  # type: ignore[misc]

@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from habitus.train.curve import mean
+
 LOGGED = ("loss", "kl", "kl_answer", "entropy", "grad_norm")
 """What the curve takes from TRL's log."""
 
@@ -32,22 +34,18 @@ def step_figures(records: Sequence[Mapping[str, Any]], group: int) -> dict[str, 
             spreads.append(_deviation(own))
     known = [value for value in rewards if value is not None]
     return {
-        "reward": _mean(known),
-        "reward_std": _mean(spreads),
+        "reward": mean(known),
+        "reward_std": mean(spreads),
         "flat_groups": flat * group / len(records) if records else None,
         "unscored": len(rewards) - len(known),
-        "quality": _mean([each["grade"] for each in records if each["grade"] is not None]),
-        "length": _mean([float(each["tokens"]) for each in records]),
-        "truncated": _mean([float(each["status"] == "truncated") for each in records]),
+        "quality": mean([each["grade"] for each in records if each["grade"] is not None]),
+        "length": mean([float(each["tokens"]) for each in records]),
+        "truncated": mean([float(each["status"] == "truncated") for each in records]),
         "completions": len(records),
         "tokens": sum(int(each["tokens"]) for each in records),
     }
 
 
-def _mean(values: Sequence[float]) -> float | None:
-    return math.fsum(values) / len(values) if values else None
-
-
 def _deviation(values: Sequence[float]) -> float:
-    mean = math.fsum(values) / len(values)
-    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
+    centre = math.fsum(values) / len(values)
+    return math.sqrt(math.fsum((value - centre) ** 2 for value in values) / (len(values) - 1))
