@@ -1,6 +1,7 @@
 """The command line: what it prints, and bad input as one clear line with status 2."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -187,6 +188,28 @@ def test_the_core_starts_without_heavy_imports():
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(("arguments", "status"), [(["models"], 0), (["evaluate", "no:such"], 2)])
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_a_process_of_several_ends_before_its_interpreter_does(arguments, status, processes):
+    """Threads of torch that meet an interpreter being torn down abort a run that went well."""
+    code = (
+        "import atexit, os, sys; from habitus.cli.main import main; "
+        "atexit.register(os.write, 1, b'left'); "
+        "ending = type('Ending', (), {'__del__': lambda self, write=os.write: write(1, b' ended')}); "
+        "sys.ending = ending(); main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"WORLD_SIZE": processes},
+    )
+    assert done.returncode == status
+    assert ("baseline:random" in done.stdout) is (status == 0)
+    assert done.stdout.endswith("left ended" if processes == "1" else "left")
 
 
 @pytest.mark.slow

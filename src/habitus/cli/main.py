@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 from rich.table import Table
@@ -180,7 +181,23 @@ for command in (
 
 def main() -> None:
     """Run the command line; a user's error is one line on stderr and exit status 2."""
-    sys.exit(run())
+    status = run()
+    if os.environ.get("WORLD_SIZE", "1") != "1":
+        _leave(status)
+    sys.exit(status)
+
+
+def _leave(status: int) -> NoReturn:
+    """End one process of several without tearing its interpreter down.
+
+    Gloo's threads can hold tensors after their group is destroyed; one that lets go of its tensor
+    while the interpreter ends aborts the process (pytorch#190489), and the launch counts as failed
+    though everything was computed and written.
+    """
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 def run(arguments: list[str] | None = None) -> int:
