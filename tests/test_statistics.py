@@ -233,3 +233,11 @@ def test_chance_test_has_its_size_under_random_picking(monkeypatch, few):
         assert p == pytest.approx(probabilities[far].sum(), abs=0.02)
         size += probability * (p <= 0.05)
     assert 0.01 < size <= 0.05
+
+
+def test_a_coin_is_drawn_as_the_binomial_draws_it():
+    """Figures made before the shortcut stay what they were, to the byte."""
+    for seed in range(5):
+        coin, binomial = np.random.default_rng(seed), np.random.default_rng(seed)
+        assert ((coin.random(9999) > 0.5) == binomial.binomial(1, 0.5, 9999)).all()
+        assert coin.random() == binomial.random()

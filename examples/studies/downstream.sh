@@ -6,37 +6,38 @@
 #
 # DATA holds the data sets as examples/mixes/locals.toml says, and hh-rlhf in its folder hh-rlhf.
 # MODEL is a causal language model with a chat template (a folder, or an id on the Hub): it is the
-# base of all reward models, a judge itself, and the policy. One GPU; LIMIT, STEPS and N make it
-# smaller (LIMIT=2 STEPS=2 N=2 shows how it goes on a CPU). Every step that is done is skipped, so
-# the script can be stopped and started again. Needs habitus[train].
+# base of all reward models, a judge itself, and the policy. Needs habitus[train].
 #
 # 16 reward models: three baselines; the model as a judge in three modes; classifiers trained on a
 # mix of cultural sources (two lengths of training), on everyday life (two), on surveys, and on
 # general preferences; the surveys' steered to one country and to another (SCPO); a judge tuned on
 # verdicts, and one that thinks as locals do. Questions of BLEnD that any of them was trained on
 # are left out of the answers that are picked.
+#
+# GPUS and JOBS say on how many GPUs, and how many runs at a time. VERDICT and BOTH name the last
+# two judges where they are there already (examples/studies/locals.sh trains them); NUMBER keeps so
+# many reward models from the top. LIMIT, STEPS and N make it smaller (LIMIT=2 STEPS=2 N=2 shows how
+# it goes on a CPU). What is done is skipped and what was begun goes on, so the script can be stopped
+# and started again, with a larger NUMBER too.
 set -eu
 
 HABITUS=${HABITUS:-habitus}
+. "$(dirname "$0")/queue.sh"
 LIMIT=${LIMIT:-}
 STEPS=${STEPS:-300}
 N=${N:-16}
+NUMBER=${NUMBER:-16}
 MIX=${MIX:-examples/mixes/locals.toml}
 SHORT=$(( (STEPS + 9) / 10 ))
 COUNTRIES="Algeria China Mexico South_Korea Spain"
-mkdir -p "$OUT"
+LIMITED=${LIMIT:+--limit $LIMIT}
+TRAINING=${TRAINING:-}
+LOCALS=${LOCALS:-}
 
-limited() { [ -z "$LIMIT" ] || echo "--limit $LIMIT"; }
 pairs() { # pairs NAME SOURCE options
     name=$1; shift
     [ -e "$OUT/pairs/$name/card.json" ] || $HABITUS pairs "$@" --out "$OUT/pairs/$name"
 }
-classifier() { # classifier NAME PAIRS STEPS BASE
-    [ -e "$OUT/rm/$1/adapter_config.json" ] || $HABITUS train rm --pairs "$OUT/pairs/$2" \
-        --base "$4" --out "$OUT/rm/$1" --resume --lora --lr 1e-4 --batch-size 32 --max-steps "$3" \
-        --limit "${TRAIN:-16000}" $TRAINING
-}
-TRAINING=${TRAINING:-}
 
 # --- pairs ---
 pairs mix "$MIX" --data "$DATA"
@@ -48,25 +49,31 @@ pairs general-test "$DATA/hh-rlhf" --questions b
     grep '"source":"blend' "$OUT/pairs/mix/pairs.jsonl" > "$OUT/pairs/blend/pairs.jsonl"
 }
 
-# --- reward models ---
-classifier mix-short mix "$SHORT" "$MODEL"
-classifier mix mix "$STEPS" "$MODEL"
-classifier blend-short blend "$SHORT" "$MODEL"
-classifier blend blend "$STEPS" "$MODEL"
-classifier survey survey "$STEPS" "$MODEL"
-classifier general general "$STEPS" "$MODEL"
-[ -e "$OUT/scpo/units/Spain--weight--foldsplit--seed0--share100/run.json" ] || $HABITUS train scpo \
-    --pairs "$OUT/pairs/survey" --base "$OUT/rm/survey" --out "$OUT/scpo" --country Mexico \
-    --country Spain --variant weight --fold split --lr 1e-5 --batch-size 16 --keep-model --resume \
-    $(limited) $TRAINING
+# --- reward models, and the policy's answers ---
+classifier() { # classifier NAME PAIRS STEPS
+    [ -e "$OUT/rm/$1/adapter_config.json" ] || queue "rm-$1" $HABITUS train rm \
+        --pairs "$OUT/pairs/$2" --base "$MODEL" --out "$OUT/rm/$1" --resume --lora --lr 1e-4 \
+        --batch-size 32 --max-steps "$3" --limit "${TRAIN:-16000}" $TRAINING
+}
 locals() { # locals NAME STAGE
-    [ -e "$OUT/locals/$1/model/adapter_config.json" ] || $HABITUS train locals \
+    [ -e "$OUT/locals/$1/model/adapter_config.json" ] || queue "locals-$1" $HABITUS train locals \
         --pairs "$OUT/pairs/mix" --model "$MODEL" --out "$OUT/locals/$1" --stage "$2" --resume \
         --warmup-steps "$STEPS" --steps "$SHORT" --on-collapse warn $LOCALS
 }
-LOCALS=${LOCALS:-}
-locals verdict verdict
-locals both both
+
+classifier mix-short mix "$SHORT"
+classifier mix mix "$STEPS"
+classifier blend-short blend "$SHORT"
+classifier blend blend "$STEPS"
+classifier survey survey "$STEPS"
+classifier general general "$STEPS"
+[ "$NUMBER" -lt 15 ] || [ -n "${VERDICT:-}" ] || locals verdict verdict
+[ "$NUMBER" -lt 16 ] || [ -n "${BOTH:-}" ] || locals both both
+work
+[ -e "$OUT/scpo/units/Spain--weight--foldsplit--seed0--share100/run.json" ] || $HABITUS train scpo \
+    --pairs "$OUT/pairs/survey" --base "$OUT/rm/survey" --out "$OUT/scpo" --country Mexico \
+    --country Spain --variant weight --fold split --lr 1e-5 --batch-size 16 --keep-model --resume \
+    $LIMITED $TRAINING
 
 # --- what they are called, and how they are run ---
 cat > "$OUT/models.txt" <<EOF
@@ -84,30 +91,32 @@ classifier:$OUT/rm/survey
 classifier:$OUT/rm/general
 classifier:$OUT/scpo/units/Mexico--weight--foldsplit--seed0--share100/model
 classifier:$OUT/scpo/units/Spain--weight--foldsplit--seed0--share100/model
-judge:$OUT/locals/verdict/model --engine transformers --mode pairwise --pairs knockout
-judge:$OUT/locals/both/model --engine transformers --mode pairwise --pairs knockout --criteria
+judge:${VERDICT:-$OUT/locals/verdict/model} --engine transformers --mode pairwise --pairs knockout
+judge:${BOTH:-$OUT/locals/both/model} --engine transformers --mode pairwise --pairs knockout --criteria
 EOF
 
-# --- benchmarks ---
+# --- benchmarks, and the answers that are picked from ---
 evaluate() { # evaluate NAME BENCHMARK: the model that is read
     run="$OUT/runs/$1-$number"
-    [ -e "$run/metrics.json" ] || $HABITUS evaluate $model --benchmark "$2" --out "$run" \
-        --resume $(limited) < /dev/null
+    [ -e "$run/metrics.json" ] || queue "$1-$number" $HABITUS evaluate $model --benchmark "$2" \
+        --out "$run" --resume $LIMITED
 }
 number=0
+head -n "$NUMBER" "$OUT/models.txt" > "$OUT/taken.txt"
 while read -r model; do
     number=$(( number + 1 ))
     evaluate culture carb-open
     evaluate general "$OUT/pairs/general-test/pairs.jsonl"
-done < "$OUT/models.txt"
+done < "$OUT/taken.txt"
+work
 
 # --- best of N ---
 set --
-while read -r model; do set -- "$@" --scorer "$model"; done < "$OUT/models.txt"
+while read -r model; do set -- "$@" --scorer "$model"; done < "$OUT/taken.txt"
 for country in $COUNTRIES; do set -- "$@" --country "$(echo "$country" | tr _ ' ')"; done
 $HABITUS downstream bestofn --task blend-short --data "$DATA/blend" --policy "$MODEL" \
     --engine transformers --n "$N" --max-new-tokens 32 --exclude-questions-of "$OUT/pairs/mix" \
-    --exclude-questions-of "$OUT/pairs/blend" --out "$OUT/bestofn" --resume $(limited) "$@"
+    --exclude-questions-of "$OUT/pairs/blend" --out "$OUT/bestofn" --resume $LIMITED "$@"
 
 # --- does the one predict the other? ---
 $HABITUS correlate "$OUT"/runs/culture-* --downstream "$OUT/bestofn" \

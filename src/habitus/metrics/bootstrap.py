@@ -158,9 +158,13 @@ def _draw(multiplicity: Ints, rows: int, random: np.random.Generator) -> Floats:
     # Nearly as many signatures as clusters: drawing clusters one by one is cheaper.
     signature_of = np.repeat(np.arange(signatures, dtype=np.int32), multiplicity)
     draws = np.empty((rows, signatures))
-    for row in draws:
-        picked = signature_of[random.integers(0, n, size=n, dtype=np.int32)]
-        row[:] = np.bincount(picked, minlength=signatures)
+    some = max(1, _CHUNK_ELEMENTS // n)
+    for start in range(0, rows, some):
+        part = draws[start : start + some]
+        picked = signature_of[random.integers(0, n, size=(len(part), n), dtype=np.int32)]
+        place = picked + np.arange(len(part))[:, None] * signatures
+        counts = np.bincount(place.ravel(), minlength=part.size)
+        part[:] = counts.reshape(part.shape)
     return draws
 
 

@@ -183,7 +183,10 @@ def _monte_carlo_p(
     draws = min(MAX_DRAWS, max(_MIN_DRAWS, _BINOMIAL_BUDGET // len(sizes)))
     totals = np.zeros(draws)
     for size, repeat, chance in zip(sizes, repeats, chances, strict=True):
-        totals += size * (random.binomial(repeat, chance, draws) - repeat * chance)
+        one_coin = repeat == 1 and chance == 0.5
+        # the same numbers from the same state, several times as fast
+        drawn = random.random(draws) > 0.5 if one_coin else random.binomial(repeat, chance, draws)
+        totals += size * (drawn - repeat * chance)
     slack = _TOLERANCE * max(1.0, observed)
     hits = int(np.count_nonzero(np.abs(totals) >= observed - slack))
     return (hits + 1) / (draws + 1)
