@@ -168,6 +168,23 @@ def test_runs_without_common_items_are_refused(cli, tmp_path):
     refused(cli("compare", "a", "a"), "named 2 times")
 
 
+def test_a_run_whose_judgements_all_failed_is_compared_as_no_data(cli, tmp_path):
+    for rule in ("random", "longest", "shortest"):
+        cli("evaluate", f"baseline:{rule}", "--out", rule)
+    log = tmp_path / "longest" / "judgements.jsonl"
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    failed = [line | {"status": "unparsed", "winner_ids": [], "scores": {}} for line in lines]
+    log.write_text("".join(json.dumps(line) + "\n" for line in failed))
+    cli("report", "longest")
+    status, out, _ = cli("compare", "random", "longest", "shortest")
+    assert status == 0
+    (row,) = [row.split() for row in out.splitlines() if row.startswith(" –") and "longest" in row]
+    assert row == ["–", "baseline:longest", "no", "data", "–", "0", "no", "data"]
+    assert (
+        " ".join(out.split()).count("no data – no data no data 0") == 2
+    )  # of three paired differences
+
+
 def test_an_unfinished_run_reports_what_it_has(cli, tmp_path):
     cli("evaluate", "baseline:longest", "--out", "run")
     log = tmp_path / "run" / "judgements.jsonl"

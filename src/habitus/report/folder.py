@@ -54,7 +54,8 @@ def write_comparison(
         What the page shows of each run, and the paired comparisons.
 
     Raises:
-        InputError: When a run is named twice, or two runs share no item.
+        InputError: When a run is named twice, or two runs of different benchmarks share no judged
+            item. A run without any judgement is shown as that.
         HabitusError: When a file of a run is missing or unreadable.
     """
     for path, times in Counter(folder.path.resolve() for folder in folders).items():
@@ -63,7 +64,11 @@ def write_comparison(
     labels = run_labels(folders)
     data = [report_data(folder, label) for folder, label in zip(folders, labels, strict=True)]
     comparisons = compare_runs(folders, labels, seed=data[0].info.seed)
-    apart = next((pair for pair in comparisons if pair.n == 0), None)
+    benchmarks = {run.label: run.info.config["benchmark"]["digest"] for run in data}
+    apart = next(
+        (pair for pair in comparisons if pair.n == 0 and benchmarks[pair.a] != benchmarks[pair.b]),
+        None,
+    )
     if apart is not None:
         raise InputError(
             f"{apart.a} and {apart.b} have no judged item in common; "
