@@ -73,6 +73,7 @@ class DummyServer:
         script: tuple[Act, ...] = (),
         probe: Callable[[dict[str, Any]], Act] | None = None,
         models: list[dict[str, Any]] | None = None,
+        split: Callable[[str], list[int]] | None = None,
     ) -> None:
         self.asked: list[dict[str, Any]] = []
         """Bodies of the requests, but for the first small one."""
@@ -84,6 +85,9 @@ class DummyServer:
         self._script = list(script)
         self._probe = probe or (lambda body: chat(top={"A": 0.9} if "logprobs" in body else None))
         self._models = models
+        self._split = split
+        self.splits: list[dict[str, Any]] = []
+        """Bodies of the requests for a text's token ids."""
         self._busy = 0
         self._lock = threading.Lock()
         self._closing = threading.Event()
@@ -121,6 +125,11 @@ class DummyServer:
 
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                if self.path == "/tokenize":
+                    server.splits.append(body)
+                    split = server._split
+                    self._send(Act(body={"tokens": split(body["prompt"])}) if split else Act(404))
+                    return
                 server.headers.append({name.lower(): value for name, value in self.headers.items()})
                 with server._lock:
                     server._busy += 1
@@ -174,9 +183,18 @@ def connecting(monkeypatch):
     monkeypatch.setenv("TEST_KEY", KEY)
     opened = []
 
-    def start(respond=None, *, script=(), probe=None, models=None, patience=QUICK, **options):
+    def start(
+        respond=None,
+        *,
+        script=(),
+        probe=None,
+        models=None,
+        split=None,
+        patience=QUICK,
+        **options,
+    ):
         given = {"respond": respond} if respond else {}
-        server = DummyServer(script=script, probe=probe, models=models, **given)
+        server = DummyServer(script=script, probe=probe, models=models, split=split, **given)
         opened.append(server)
         options = {"base_url": server.url, "api_key_env": "TEST_KEY"} | options
         engine = create("m", ScorerOptions(**options), patience)

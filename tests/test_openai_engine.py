@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import re
 
 import pytest
 
@@ -109,6 +110,53 @@ def test_vllm_begins_the_turn_and_asks_again_within_the_labels(connect):
     assert first["continue_final_message"] is True
     assert first["add_generation_prompt"] is False
     assert second["structured_outputs"] == {"choice": [" A", " B"]}
+
+
+def split_joining(text):
+    """Token ids of a tokenizer that joins ">" and the capital letter behind it, as many do."""
+    return [
+        sum(ord(letter) << 8 * place for place, letter in enumerate(piece))
+        for piece in re.findall(">[A-Z]|.", text)
+    ]
+
+
+BEGUN = "<criteria>\n1. Guests first.\n</criteria>\n<judgement>"
+
+
+def test_labels_that_a_tokenizer_joins_are_asked_for_as_joined(connect):
+    server, engine = connect(
+        lambda body: chat("x", top={">B": 0.6, ">A": 0.2, ">": 0.1}),
+        engine="vllm",
+        split=split_joining,
+    )
+    replies = engine.execute([label(str(n), labels=("A", "B"), answer=BEGUN) for n in range(3)])
+    for reply in replies:
+        assert [math.exp(v) for v in reply.logprobs] == pytest.approx([0.25, 0.75], abs=1e-5)
+        assert reply.mass == pytest.approx(0.8)
+    assert {body["messages"][-1]["content"] for body in server.asked} == {BEGUN[:-1]}
+    # each text once for all requests: the beginning, with each label, and without its last letter
+    lines = [body["prompt"].removeprefix("\n<judgement") for body in server.splits]
+    assert lines == [">", ">A", ">B", ""]
+    assert server.splits[0]["content"] == server.splits[0]["prompt"]
+
+
+@pytest.mark.parametrize(
+    ("split", "answer"),
+    [
+        (None, BEGUN),  # the server does not say
+        (lambda text: [ord(letter) for letter in text], BEGUN),  # nothing is joined
+        (split_joining, "Best: "),
+        (lambda text: ["a"], BEGUN),  # no ids
+        (lambda text: [len(text)], BEGUN),  # no beginning in common
+    ],
+)
+def test_labels_that_are_not_joined_are_asked_for_alone(split, answer, connect):
+    server, engine = connect(
+        lambda body: chat("x", top={"A": 0.6, "B": 0.2}), engine="vllm", split=split
+    )
+    (reply,) = engine.execute([label(labels=("A", "B"), answer=answer)])
+    assert [math.exp(v) for v in reply.logprobs] == pytest.approx([0.75, 0.25], abs=1e-5)
+    assert server.asked[0]["messages"][-1]["content"] == answer
 
 
 def test_a_server_that_ignores_the_choice_gives_the_floor(connect):

@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from habitus.clients.answer_cache import AnswerCache, answer_key
 from habitus.clients.engine import Reply, Request
 from habitus.clients.openai_address import DEFAULT_URL, Address, find_key
+from habitus.clients.openai_labels import joined_letters, last_line, without_joined
 from habitus.clients.openai_probe import Findings, probe
 from habitus.clients.openai_session import Patience, RequestFailure, Session
 from habitus.clients.openai_wire import (
@@ -112,6 +114,7 @@ class OpenAIEngine:
         self._dialect = findings.dialect
         self._guided = name == "vllm"
         self._cache = cache
+        self._joined: dict[tuple[str, tuple[str, ...]], asyncio.Future[int]] = {}
         self.context = context or findings.context
         """Most tokens of a prompt and its answer, where known."""
         self.model: str = model
@@ -160,6 +163,8 @@ class OpenAIEngine:
         return [result for result in results if isinstance(result, Reply)]
 
     async def _reply(self, request: Request) -> Reply:
+        if request.labels and request.answer:
+            request = without_joined(request, await self._joined_letters(request))
         body = make_body(self.model, request, self._dialect)
         key = self._key(body, request)
         kept = self._cache.get(key) if self._cache else None
@@ -182,6 +187,15 @@ class OpenAIEngine:
         if self._cache:
             self._cache.put(key, reply)
         return reply
+
+    async def _joined_letters(self, request: Request) -> int:
+        """Return how many letters of the begun answer labels are joined with; asked once for each."""
+        before = last_line(request.answer)
+        key = (before, request.labels)
+        if key not in self._joined:
+            asking = joined_letters(partial(self._session.tokenize, self.model), *key)
+            self._joined[key] = asyncio.ensure_future(asking)
+        return await asyncio.shield(self._joined[key])
 
     def _key(self, body: Mapping[str, Any], request: Request) -> str:
         """Return the cache key: all that was sent, and the server, down to its port."""

@@ -171,6 +171,23 @@ class Session:
             raise self.unreachable(error) from None
         return [entry for entry in listed or [] if isinstance(entry, dict)]
 
+    async def tokenize(self, model: str, text: str) -> list[int] | None:
+        """Return the token ids of a text; None where the server does not say (vLLM and llama.cpp do)."""
+        root = self.address.url.rstrip("/").removesuffix("/v1")
+        body = {  # the names of both
+            "model": model,
+            **dict.fromkeys(("prompt", "content"), text),
+            **dict.fromkeys(("add_special_tokens", "add_special"), False),
+        }
+        try:
+            async with asyncio.timeout(LISTING):
+                found = await self._client.post(f"{root}/tokenize", cast_to=dict, body=body)
+        except (self._openai.APIError, TimeoutError):
+            return None
+        ids = found.get("tokens") if isinstance(found, dict) else None
+        right = isinstance(ids, list) and all(isinstance(one, int) for one in ids)
+        return ids if right else None
+
     def unreachable(self, error: Exception) -> HabitusError:
         """Return the error of a server that cannot be reached."""
         cause = self.scrub(" ".join(str(error.__cause__ or error).split())[:200])
