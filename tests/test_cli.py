@@ -185,6 +185,38 @@ def test_a_run_whose_judgements_all_failed_is_compared_as_no_data(cli, tmp_path)
     )  # of three paired differences
 
 
+class OutOfMemoryError(RuntimeError):
+    """Named as torch's, which the core does without."""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.\nStack:"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes."),
+    ],
+)
+def test_a_full_device_is_one_line_that_says_what_to_make_smaller(cli, monkeypatch, error):
+    def fill(*args, **kwargs):
+        raise error
+
+    monkeypatch.setattr("habitus.evaluate.evaluate", fill)
+    status, out, err = cli("evaluate", "baseline:random", "--out", "run")
+    assert (status, out) == (1, "")
+    (line,) = err.splitlines()
+    assert "allocate" in line
+    assert "--micro-batch" in line
+
+
+def test_other_errors_are_not_hidden(cli, monkeypatch):
+    def fail(*args, **kwargs):
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr("habitus.evaluate.evaluate", fail)
+    with pytest.raises(RuntimeError, match="a bug"):
+        cli("evaluate", "baseline:random", "--out", "run")
+
+
 def test_an_unfinished_run_reports_what_it_has(cli, tmp_path):
     cli("evaluate", "baseline:longest", "--out", "run")
     log = tmp_path / "run" / "judgements.jsonl"

@@ -40,7 +40,9 @@ pairs() { # pairs NAME SOURCE options
 }
 
 # --- pairs ---
-pairs mix "$MIX" --data "$DATA"
+CUT= # long pairs make all of a batch long
+[ ! -d "$MODEL" ] || CUT="--max-tokens 350 --tokenizer $MODEL"
+pairs mix "$MIX" --data "$DATA" $CUT
 pairs survey "$DATA/globalopinionqa-NC" --min-margin 0.1
 pairs general "$DATA/hh-rlhf" --questions a
 pairs general-test "$DATA/hh-rlhf" --questions b

@@ -13,8 +13,8 @@
 #
 # GPUS and JOBS say on how many GPUs, and how many runs at a time; WARMUP, STEPS and VERDICTS are
 # supervised steps, steps of reinforcement, and supervised steps of the judges tuned on verdicts:
-# set VERDICTS so that these take as long as the others (the report shows the time). LIMIT keeps so
-# many held-out pairs, ITEMS so many items of a benchmark; TRAIN takes further options of `habitus
+# set VERDICTS so that these take as long as the others (the report shows the time). PAIRS keeps so
+# many held-out pairs, ITEMS so many items of a benchmark; LOCALS takes further options of `habitus
 # train locals`, JUDGE of the judges, WRITE of those that write criteria. What is done is skipped and
 # what was begun goes on, so the script can be stopped and started again.
 set -eu
@@ -24,20 +24,23 @@ HABITUS=${HABITUS:-habitus}
 WARMUP=${WARMUP:-150}
 STEPS=${STEPS:-100}
 VERDICTS=${VERDICTS:-600}
-LIMIT=${LIMIT:-}
+PAIRS=${PAIRS:-}
 ITEMS=${ITEMS:-}
-TRAIN=${TRAIN:-}
+LOCALS=${LOCALS:-}
 JUDGE=${JUDGE:-}
 WRITE="--criteria ${WRITE:-}"
 
-[ -e "$OUT/pairs/card.json" ] || $HABITUS pairs examples/mixes/locals.toml --data "$DATA" --out "$OUT/pairs"
+CUT= # long pairs make all of a batch long
+[ ! -d "$MODEL" ] || CUT="--max-tokens 350 --tokenizer $MODEL"
+[ -e "$OUT/pairs/card.json" ] || $HABITUS pairs examples/mixes/locals.toml --data "$DATA" $CUT \
+    --out "$OUT/pairs"
 
 # --- training ---
 train() { # train NAME SEED OPTIONS...
     run=$1; seed=$2; shift 2
     grep -qs '"done": *true' "$OUT/train/$run/run.json" || queue "train-$run" $HABITUS train locals \
-        --pairs "$OUT/pairs" --evaluate-pairs "$OUT/pairs" ${LIMIT:+--evaluate-limit $LIMIT} \
-        --model "$MODEL" --out "$OUT/train/$run" --seed "$seed" --resume --on-collapse warn $TRAIN "$@"
+        --pairs "$OUT/pairs" --evaluate-pairs "$OUT/pairs" ${PAIRS:+--evaluate-limit $PAIRS} \
+        --model "$MODEL" --out "$OUT/train/$run" --seed "$seed" --resume --on-collapse warn $LOCALS "$@"
 }
 both="--stage both --warmup-steps $WARMUP --steps $STEPS"
 for seed in 0 1 2; do train "both-$seed" $seed $both; done

@@ -34,6 +34,11 @@ from habitus.errors import HabitusError, InputError
 GOING_ON = ("run", "resume", "retry_failed")
 """Parameters of `evaluate` that only say where to write and how to go on."""
 RUN_PATH = click.Path(path_type=Path)
+OUT_OF_MEMORY = (
+    "What is finished is kept: make --micro-batch, --batch-tokens or --context smaller where the "
+    "command has them, or free the device, and go on with --resume"
+)
+"""What to do when a device's memory is full."""
 
 if TYPE_CHECKING:
     from habitus.scorers import ScorerOptions
@@ -223,6 +228,12 @@ def run(arguments: list[str] | None = None) -> int:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         return _fail(f"{where}{error.strerror or error}", 2)
+    except RuntimeError as error:
+        # torch's, on a GPU and on a CPU; importing it here costs seconds
+        full = type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)
+        if not full:
+            raise
+        return _fail(f"{str(error).splitlines()[0]} {OUT_OF_MEMORY}", 1)
     return 0
 
 

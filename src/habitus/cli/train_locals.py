@@ -61,7 +61,7 @@ SECTIONS: dict[str, tuple[tuple[str, dict[str, Any]], ...]] = {
         ("--precision", {"type": click.Choice(["fp32", "bf16"]), "help": "bf16 is autocast: weights stay float32.  [default: bf16 on a GPU, fp32 on a CPU]"}),
         ("--device", {"metavar": "DEVICE", "help": "cpu, or the accelerator.  [default: the best there is]"}),
         ("--threads", {"type": COUNT, "metavar": "N", "help": "CPU threads.  [default: all cores]"}),
-        ("--context", {"type": COUNT, "metavar": "N", "help": "Most tokens of a prompt with its answer; a longer pair is left out.  [default: the model's]"}),
+        ("--context", {"type": COUNT, "metavar": "N", "help": "Most tokens of a prompt with its answer; a longer pair is left out.  [default: 1024, or the model's limit]"}),
         ("--batch-tokens", {"type": COUNT, "metavar": "N", "help": "Tokens in a batch when scoring."}),
         ("--revision", {"metavar": "REVISION", "help": "Revision of the model on the Hugging Face Hub."}),
     ),

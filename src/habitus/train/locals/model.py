@@ -29,6 +29,10 @@ from habitus.types import Parameter
 
 PRECISIONS = ("fp32", "bf16")
 
+CONTEXT = 1024
+"""Most tokens of a prompt with its answer, unless asked otherwise: one long text in a batch makes all
+of it as wide, and the memory of a step with it."""
+
 
 @dataclass(frozen=True)
 class ModelOptions:
@@ -37,7 +41,8 @@ class ModelOptions:
     revision: str | None = None
     """Revision on the Hugging Face Hub."""
     context: int | None = None
-    """Most tokens of a prompt with its answer; None is the model's own."""
+    """Most tokens of a prompt with its answer; None is `CONTEXT`, or the model's own limit where that
+    is lower."""
     device: str | None = None
     """Such as "cpu"; None is the best there is."""
     precision: str | None = None
@@ -84,8 +89,9 @@ class Policy:
         """What the base is found by."""
         self.revision = loaded.revision
         """`sha256:...` of the files, or the commit on the Hub."""
-        limit = length_limit(self.model.config, self.tokenizer, options.context)
-        self.encoder = PromptEncoder(self.tokenizer, context=limit or DEFAULT_CONTEXT)
+        limit = length_limit(self.model.config, self.tokenizer, options.context) or DEFAULT_CONTEXT
+        room = limit if options.context else min(limit, CONTEXT)
+        self.encoder = PromptEncoder(self.tokenizer, context=room)
         self.trained: Any = self.model
         """The model itself, or the adapter around it."""
         self.stops = stop_tokens(self.model, self.encoder)
