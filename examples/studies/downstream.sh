@@ -120,6 +120,15 @@ $HABITUS downstream bestofn --task blend-short --data "$DATA/blend" --policy "$M
     --engine transformers --n "$N" --max-new-tokens 32 --exclude-questions-of "$OUT/pairs/mix" \
     --exclude-questions-of "$OUT/pairs/blend" --out "$OUT/bestofn" --resume $LIMITED "$@"
 
-# --- does the one predict the other? ---
+# --- does the one predict the other? Reward models of one training are no independent witnesses ---
+{
+    echo name,family
+    number=0
+    for family in random longest shortest model model model mix mix blend blend survey general \
+        survey survey locals locals; do
+        number=$(( number + 1 ))
+        [ "$number" -gt "$NUMBER" ] || echo "culture-$number,$family"
+    done
+} > "$OUT/facts.csv"
 $HABITUS correlate "$OUT"/runs/culture-* --downstream "$OUT/bestofn" \
-    --general "$OUT"/runs/general-* --out "$OUT/correlate.html"
+    --general "$OUT"/runs/general-* --facts "$OUT/facts.csv" --out "$OUT/correlate.html"
