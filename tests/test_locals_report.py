@@ -14,7 +14,7 @@ from habitus.cli.locals_report import locals_report
 from habitus.errors import InputError
 from habitus.metrics.locals_read import read_runs
 from habitus.metrics.locals_summary import summarise_runs
-from habitus.report.locals import findings, print_locals, render_locals, verdict
+from habitus.report.locals import findings, print_locals, render_locals, to_json, verdict
 from habitus.report.locals_criteria import held_out_views, training_views
 from habitus.report.locals_figures import View, appr_table, differing, group_figures
 from habitus.report.terminal import Sparkline
@@ -64,7 +64,7 @@ def test_pairs_without_a_verdict_are_left_out_and_counted(tmp_path):
         write_run(tmp_path / "base", stage="base", records=base),
         write_run(tmp_path / "b", records=after),
     )
-    tests = {(*t.runs, t.measure): t.comparison for t in found.figures.tests}
+    tests = {(*t.arms, t.measure): t.comparison for t in found.figures.tests}
     # of 5 pairs one has no verdict in b, one is not among the base's
     both = tests["b", "base", "accuracy"]
     assert (both.n, both.n_excluded) == (3, 2)
@@ -104,6 +104,51 @@ def test_seeds_of_one_configuration_are_pooled(tmp_path):
     (seeds,) = [each for each in found.figures.seeds if each.measure == "accuracy"]
     assert seeds.runs == ("s0", "s1")
     assert (seeds.mean, seeds.sd) == pytest.approx((0.5, 0.02**0.5))
+
+
+def test_runs_that_differ_in_the_seed_only_are_compared_as_one(tmp_path):
+    def run(name, seed, right, **config):
+        records = [held_out(k, right(k), WRONG) for k in range(60)]
+        return write_run(tmp_path / name, records=records, config={"seed": seed, **config})
+
+    base = write_run(
+        tmp_path / "base",
+        stage="base",
+        records=[held_out(k, (None, None), WRONG) for k in range(60)],
+    )
+    runs = [
+        run("both-0", 0, lambda k: RIGHT if k < 20 else WRONG),
+        run("other", 0, lambda k: WRONG, grpo={"lr": 1}),
+        run("both-1", 1, lambda k: RIGHT if k < 40 else (None, None)),
+    ]
+    found = view_of(base, *runs)
+    arms = {"base": ("base",), "both (2 runs)": ("both-0", "both-1"), "other": ("other",)}
+    assert found.figures.arms == arms
+    assert len(found.figures.tests) == 2 * (3 + 3)
+    tests = {(*t.arms, t.measure): t.comparison for t in found.figures.tests}
+    both = tests["both (2 runs)", "base", "accuracy"]
+    # 20 pairs right in both runs, 20 in one of two; 20 wrong in the one that judged them
+    assert (both.n, both.n_excluded) == (60, 0)
+    assert both.difference == pytest.approx((20 + 10) / 60)
+    assert (both.a, both.b) == ("both (2 runs)", "base, without criteria")
+    # the last run named is the one of the verdict, together with its twin
+    assert "both (2 runs)" in verdict(found).text
+    page = render_locals(found)
+    assert "both (2 runs) − other" not in page  # the later minus the earlier, by the first run
+    assert "other − both (2 runs)" in page
+    assert to_json(found)["arms"] == {label: list(names) for label, names in arms.items()}
+
+
+def test_arms_of_one_name_are_named_by_their_runs(tmp_path):
+    folders = [
+        write_run(
+            tmp_path / f"a-{n}",
+            records=[held_out(0, RIGHT, WRONG)],
+            config={"seed": n % 2, "grpo": {"lr": n // 2}},
+        )
+        for n in range(4)
+    ]
+    assert list(view_of(*folders).figures.arms) == ["a-0, a-1", "a-2, a-3"]
 
 
 def test_too_narrow_an_interval_is_said_to_be(tmp_path):

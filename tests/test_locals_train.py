@@ -511,6 +511,18 @@ def test_the_base_is_measured_as_it_is(taught, tmp_path):
         train_locals(replace(plan, evaluate=None, out=tmp_path / "b"))
 
 
+@pytest.mark.slow
+def test_every_seed_is_measured_on_the_same_held_out_pairs(taught, tmp_path):
+    asked = {"stage": "base", "evaluate": make_pairs(48, ("Chile",)), "evaluate_limit": 3}
+    found = []
+    for seed in (0, 1):
+        train_locals(small_plan(taught, tmp_path / str(seed), seed=seed, **asked))
+        pairs = json.loads((tmp_path / str(seed) / "heldout.json").read_text())["pairs"]
+        found.append([pair["pair"] for pair in pairs])
+    assert found[0] == found[1]
+    assert len(found[0]) == 3
+
+
 def test_watched_pairs_are_of_different_cultures(prompting):
     pairs = [
         make_pair(k, culture=culture, language="en")

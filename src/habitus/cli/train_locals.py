@@ -97,7 +97,12 @@ def _options(command: Any) -> Any:
     metavar="PAIRS",
     help="Measure on the test part of these pairs at the end.",
 )
-@click.option("--evaluate-limit", type=COUNT, metavar="N", help="Measure on at most N of them.")
+@click.option(
+    "--evaluate-limit",
+    type=COUNT,
+    metavar="N",
+    help="Measure on at most N of them, the same ones for every --seed.",
+)
 @click.option("--limit", type=COUNT, metavar="N", help="At most N training pairs.")
 @click.option(
     "--instructions",

@@ -85,11 +85,6 @@ class LocalsRun:
         return "without" if self.stage in ("base", "verdict") else "with"
 
     @property
-    def side(self) -> str:
-        """Names the run in a comparison: its label, and its way where that is without criteria."""
-        return self.label if self.way == "with" else f"{self.label}, without criteria"
-
-    @property
     def done(self) -> bool:
         """Whether it is finished."""
         return bool(self.record.get("done"))

@@ -53,20 +53,35 @@ class Curve:
 
 
 @dataclass(frozen=True)
+class Arm:
+    """Runs that differ in their seed only: one way of training."""
+
+    label: str
+    """That of its run; of several, what their labels begin with, and how many they are."""
+    runs: tuple[LocalsRun, ...]
+    """The runs."""
+
+    @property
+    def side(self) -> str:
+        """Names the arm in a comparison: its label, and its way where that is without criteria."""
+        return self.label if self.runs[0].way == "with" else f"{self.label}, without criteria"
+
+
+@dataclass(frozen=True)
 class Test:
     """A paired difference on the held-out pairs that both sides judged."""
 
     measure: str
     """One of `TESTED`."""
-    runs: tuple[str, str]
-    """Labels of the runs of both sides; equal for one run, with criteria against without."""
+    arms: tuple[str, str]
+    """Labels of the arms of both sides; equal for one, with criteria against without."""
     comparison: Comparison
     """The difference; Holm's correction is over all tests of the report."""
 
     @property
     def own(self) -> bool:
-        """Whether it is one run, with criteria against without."""
-        return self.runs[0] == self.runs[1]
+        """Whether it is one arm, with criteria against without."""
+        return self.arms[0] == self.arms[1]
 
 
 @dataclass(frozen=True)
@@ -105,6 +120,8 @@ class LocalsFigures:
 
     curves: tuple[Curve, ...]
     """Curves, run by run."""
+    arms: dict[str, tuple[str, ...]]
+    """Label of an arm to its runs': those that differ in their seed only are together."""
     tests: tuple[Test, ...]
     """All tests."""
     seeds: tuple[Seeds, ...]
@@ -126,10 +143,12 @@ def summarise_runs(
         resamples: Number of bootstrap replicates.
     """
     found = [curve for run in runs for curve in _curves(run)]
+    arms = arms_of(runs)
     return LocalsFigures(
         curves=tuple(found),
-        tests=paired_tests(runs, seed, resamples),
-        seeds=tuple(_seeds(runs)),
+        arms={arm.label: tuple(run.label for run in arm.runs) for arm in arms},
+        tests=paired_tests(arms, seed, resamples),
+        seeds=tuple(_seeds(arms)),
         costs=tuple(cost for run in runs if (cost := _cost(run)) is not None),
         seed=seed,
     )
@@ -172,34 +191,64 @@ def curve_of(label: str, name: str, table: pl.DataFrame, column: str) -> Curve |
     )
 
 
-def paired_tests(
-    runs: Sequence[LocalsRun], seed: int = 0, resamples: int = RESAMPLES
-) -> tuple[Test, ...]:
-    """Compare each run with each later one, and each run's judgements with criteria and without.
-
-    Runs are compared on the pairs that both judged, each in its own way: after criteria, and the
-    base and those that learned verdicts only without.
+def arms_of(runs: Sequence[LocalsRun]) -> tuple[Arm, ...]:
+    """Put runs together that differ in their seed only.
 
     Args:
         runs: The runs; those without held-out pairs are left out.
+    """
+    alike: dict[tuple[tuple[str, str], ...], list[LocalsRun]] = {}
+    for run in runs:
+        if run.held_out:
+            alike.setdefault(run.twin, []).append(run)
+    groups = list(alike.values())
+    names = [_common_name([run.label for run in group]) for group in groups]
+    return tuple(
+        Arm(
+            name if names.count(name) == 1 else ", ".join(run.label for run in group),
+            tuple(group),
+        )
+        for name, group in zip(names, groups, strict=True)
+    )
+
+
+def _common_name(labels: Sequence[str]) -> str:
+    if len(labels) == 1:
+        return labels[0]
+    columns = zip(*labels, strict=False)
+    same = itertools.takewhile(lambda letters: len(set(letters)) == 1, columns)
+    shared = "".join(letters[0] for letters in same).rstrip("-_./ ") or labels[0]
+    return f"{shared} ({len(labels)} runs)"
+
+
+def paired_tests(
+    arms: Sequence[Arm], seed: int = 0, resamples: int = RESAMPLES
+) -> tuple[Test, ...]:
+    """Compare each arm with each later one, and each arm's judgements with criteria and without.
+
+    A pair's value is the mean over the arm's runs that judged it. Arms are compared on the pairs
+    that both judged, each in its own way: after criteria, and the base and those that learned
+    verdicts only without.
+
+    Args:
+        arms: What is compared.
         seed: Seed of the resampling.
         resamples: Number of bootstrap replicates.
     """
-    measured = [run for run in runs if run.held_out]
     rows: list[tuple[str, tuple[str, str], Comparison]] = []
     for measure in TESTED:
-        tables = [(run, _values(run, measure)) for run in measured]
+        tables = [(arm, _values(arm, measure)) for arm in arms]
         for (a, left), (b, right) in itertools.combinations(tables, 2):
             both = left.join(right, on=("pair", "group"), suffix="_b", maintain_order="left")
             every = left.height + right.height - both.height
-            # The later run minus the earlier one: the base comes first.
-            sides, columns = (b.side, a.side), (f"{b.way}_b", a.way)
+            # The later arm minus the earlier one: the base comes first.
+            sides, columns = (b.side, a.side), (f"{b.runs[0].way}_b", a.runs[0].way)
             found = _paired(sides, both, columns, every, seed, resamples)
             rows.append((measure, (b.label, a.label), found))
-        for run, table in tables:
-            sides = (f"{run.label}, with criteria", f"{run.label}, without criteria")
+        for arm, table in tables:
+            sides = (f"{arm.label}, with criteria", f"{arm.label}, without criteria")
             found = _paired(sides, table, ("with", "without"), table.height, seed, resamples)
-            rows.append((measure, (run.label, run.label), found))
+            rows.append((measure, (arm.label, arm.label), found))
     corrected = with_holm([row[2] for row in rows])
     return tuple(
         Test(measure, names, comparison)
@@ -207,20 +256,22 @@ def paired_tests(
     )
 
 
-def _values(run: LocalsRun, measure: str) -> pl.DataFrame:
+def _values(arm: Arm, measure: str) -> pl.DataFrame:
     """Return a row for each pair: `pair`, `group`, and the measure `with` criteria and `without`."""
     value: Callable[[Mapping[str, Any]], float | None] = VALUES[measure]
-    records = run.held_out or ()
     schema = {
         "pair": pl.String, "group": pl.String, "with": pl.Float64, "without": pl.Float64,
     }  # fmt: skip
-    return pl.DataFrame(
-        [
-            (str(each["pair"]), str(each["group"]), value(each["criteria"]), value(each["plain"]))
-            for each in records
-        ],
-        schema=schema,
-        orient="row",
+    rows = [
+        (str(each["pair"]), str(each["group"]), value(each["criteria"]), value(each["plain"]))
+        for run in arm.runs
+        for each in run.held_out or ()
+    ]
+    table = pl.DataFrame(rows, schema=schema, orient="row")
+    if len(arm.runs) == 1:
+        return table
+    return table.group_by("pair", "group", maintain_order=True).agg(
+        pl.col("with", "without").mean()
     )
 
 
@@ -238,23 +289,20 @@ def _paired(
     return paired(*sides, difference, cluster, every - known.height, seed, resamples)
 
 
-def _seeds(runs: Sequence[LocalsRun]) -> list[Seeds]:
-    alike: dict[tuple[tuple[str, str], ...], list[LocalsRun]] = {}
-    for run in runs:
-        alike.setdefault(run.twin, []).append(run)
+def _seeds(arms: Sequence[Arm]) -> list[Seeds]:
     found = []
-    for group in alike.values():
-        if len({run.config.get("seed") for run in group}) < 2:
+    for arm in arms:
+        if len({run.config.get("seed") for run in arm.runs}) < 2:
             continue
         for measure in VALUES:
             values = [
                 metric.value
-                for run in group
+                for run in arm.runs
                 if (metric := overall(run, measure, run.way)) is not None
                 and metric.value is not None
             ]
-            if len(values) == len(group):
-                names = tuple(run.label for run in group)
+            if len(values) == len(arm.runs):
+                names = tuple(run.label for run in arm.runs)
                 mean, sd = statistics.fmean(values), statistics.stdev(values)
                 found.append(Seeds(names, measure, mean, sd))
     return found

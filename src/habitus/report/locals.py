@@ -130,7 +130,7 @@ def verdict(view: View) -> Finding:
         return Finding(
             "empty", "No held-out pairs were measured: train with --evaluate-pairs to compare."
         )
-    test = _focus(view, measured)
+    test = _focus(view)
     found = test.comparison
     if found.difference is None:
         return Finding("empty", "No data: no held-out pair was judged by both sides.")
@@ -150,12 +150,14 @@ def verdict(view: View) -> Finding:
     )
 
 
-def _focus(view: View, measured: Sequence[LocalsRun]) -> Test:
-    first, last = measured[0].label, measured[-1].label
+def _focus(view: View) -> Test:
+    arms = view.figures.arms
+    first = next(iter(arms))
+    (last,) = (arm for arm, runs in arms.items() if view.measured[-1].label in runs)
     for test in view.figures.tests:
-        if test.measure == "accuracy" and test.runs == (last, first):
+        if test.measure == "accuracy" and test.arms == (last, first):
             return test
-    raise AssertionError("every pair of measured runs is tested")
+    raise AssertionError("every pair of arms is tested")
 
 
 def findings(view: View) -> list[Finding]:
@@ -191,10 +193,10 @@ def findings(view: View) -> list[Finding]:
             )
             found.append(Finding("warning", text))
     if measured and measured[0].stage == "base":
-        base = measured[0].label
+        base = next(iter(view.figures.arms))
         for test in view.figures.tests:
             own = test.comparison
-            if test.runs[1] == base and own.difference is not None and not test.own:
+            if test.arms[1] == base and own.difference is not None and not test.own:
                 ends = "" if told(own) else "; cannot be told from it"
                 text = (
                     f"{one_line(own.a, 60)} against the base, {MEASURES[test.measure].lower()}: "

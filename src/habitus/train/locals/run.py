@@ -375,14 +375,13 @@ class _Run:
         assert plan.evaluate is not None
         pairs = held_out_pairs(plan.evaluate)
         if plan.evaluate_limit is not None:
-            pairs = study.take(pairs, plan.evaluate_limit, plan.seed)
+            pairs = study.take(pairs, plan.evaluate_limit, 0)  # the same ones whatever --seed
         with progress("held-out pairs", 2 * len(pairs), unit="judgements") as step:
             found = evaluate_pairs(
                 open_engine(judge, plan.load),
                 pairs,
                 translated=plan.translated,
                 max_tokens=plan.grpo.max_new_tokens,
-                seed=plan.seed,
                 advance=step,
             )
         write_json(plan.out / HELD_OUT, found)
