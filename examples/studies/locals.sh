@@ -50,7 +50,10 @@ train appr 0 $both --rewards appr
 train cold 0 --stage rl --steps "$STEPS"
 train base 0 --stage base
 work
-$HABITUS locals-report "$OUT"/train/* --out "$OUT/locals.html" > "$OUT/locals.txt"
+# the last ones named are what the page's first sentence is about
+runs=$OUT/train
+$HABITUS locals-report "$runs/base" "$runs/cold" "$runs/corr" "$runs/appr" "$runs"/verdict-* \
+    "$runs"/both-* --out "$OUT/locals.html" > "$OUT/locals.txt"
 
 # --- benchmarks ---
 judge() { # judge NAME MODEL OPTIONS...
