@@ -21,8 +21,7 @@
 # and started again, with a larger NUMBER too.
 set -eu
 
-HABITUS=${HABITUS:-habitus}
-. "$(dirname "$0")/queue.sh"
+. "$(dirname "$0")/common.sh"
 LIMIT=${LIMIT:-}
 STEPS=${STEPS:-300}
 N=${N:-16}
@@ -40,8 +39,6 @@ pairs() { # pairs NAME SOURCE options
 }
 
 # --- pairs ---
-CUT= # long pairs make all of a batch long
-[ ! -d "$MODEL" ] || CUT="--max-tokens 350 --tokenizer $MODEL"
 pairs mix "$MIX" --data "$DATA" $CUT
 pairs survey "$DATA/globalopinionqa-NC" --min-margin 0.1
 pairs general "$DATA/hh-rlhf" --questions a
@@ -51,7 +48,7 @@ pairs general-test "$DATA/hh-rlhf" --questions b
     grep '"source":"blend' "$OUT/pairs/mix/pairs.jsonl" > "$OUT/pairs/blend/pairs.jsonl"
 }
 
-# --- reward models, and the policy's answers ---
+# --- reward models ---
 classifier() { # classifier NAME PAIRS STEPS
     [ -e "$OUT/rm/$1/adapter_config.json" ] || queue "rm-$1" $HABITUS train rm \
         --pairs "$OUT/pairs/$2" --base "$MODEL" --out "$OUT/rm/$1" --resume --lora --lr 1e-4 \
@@ -77,58 +74,50 @@ work
     --country Spain --variant weight --fold split --lr 1e-5 --batch-size 16 --keep-model --resume \
     $LIMITED $TRAINING
 
-# --- what they are called, and how they are run ---
-cat > "$OUT/models.txt" <<EOF
-baseline:random
-baseline:longest
-baseline:shortest
-judge:$MODEL --engine transformers --mode listwise
-judge:$MODEL --engine transformers --mode pairwise --pairs knockout
-judge:$MODEL --engine transformers --mode pointwise
-classifier:$OUT/rm/mix-short
-classifier:$OUT/rm/mix
-classifier:$OUT/rm/blend-short
-classifier:$OUT/rm/blend
-classifier:$OUT/rm/survey
-classifier:$OUT/rm/general
-classifier:$OUT/scpo/units/Mexico--weight--foldsplit--seed0--share100/model
-classifier:$OUT/scpo/units/Spain--weight--foldsplit--seed0--share100/model
-judge:${VERDICT:-$OUT/locals/verdict/model} --engine transformers --mode pairwise --pairs knockout
-judge:${BOTH:-$OUT/locals/both/model} --engine transformers --mode pairwise --pairs knockout --criteria
+# --- what they are called, how they are run, and which training they share ---
+head -n "$NUMBER" > "$OUT/models.txt" <<EOF
+random baseline:random
+longest baseline:longest
+shortest baseline:shortest
+model judge:$MODEL --engine transformers --mode listwise
+model judge:$MODEL --engine transformers --mode pairwise --pairs knockout
+model judge:$MODEL --engine transformers --mode pointwise
+mix classifier:$OUT/rm/mix-short
+mix classifier:$OUT/rm/mix
+blend classifier:$OUT/rm/blend-short
+blend classifier:$OUT/rm/blend
+survey classifier:$OUT/rm/survey
+general classifier:$OUT/rm/general
+survey classifier:$OUT/scpo/units/Mexico--weight--foldsplit--seed0--share100/model
+survey classifier:$OUT/scpo/units/Spain--weight--foldsplit--seed0--share100/model
+locals judge:${VERDICT:-$OUT/locals/verdict/model} --engine transformers --mode pairwise --pairs knockout
+locals judge:${BOTH:-$OUT/locals/both/model} --engine transformers --mode pairwise --pairs knockout --criteria
 EOF
 
-# --- benchmarks, and the answers that are picked from ---
+# --- benchmarks ---
 evaluate() { # evaluate NAME BENCHMARK: the model that is read
     run="$OUT/runs/$1-$number"
     [ -e "$run/metrics.json" ] || queue "$1-$number" $HABITUS evaluate $model --benchmark "$2" \
         --out "$run" --resume $LIMITED
 }
 number=0
-head -n "$NUMBER" "$OUT/models.txt" > "$OUT/taken.txt"
-while read -r model; do
+echo name,family > "$OUT/facts.csv" # reward models of one training are no independent witnesses
+while read -r family model; do
     number=$(( number + 1 ))
+    echo "culture-$number,$family" >> "$OUT/facts.csv"
     evaluate culture carb-open
     evaluate general "$OUT/pairs/general-test/pairs.jsonl"
-done < "$OUT/taken.txt"
+done < "$OUT/models.txt"
 work
 
 # --- best of N ---
 set --
-while read -r model; do set -- "$@" --scorer "$model"; done < "$OUT/taken.txt"
+while read -r family model; do set -- "$@" --scorer "$model"; done < "$OUT/models.txt"
 for country in $COUNTRIES; do set -- "$@" --country "$(echo "$country" | tr _ ' ')"; done
 $HABITUS downstream bestofn --task blend-short --data "$DATA/blend" --policy "$MODEL" \
     --engine transformers --n "$N" --max-new-tokens 32 --exclude-questions-of "$OUT/pairs/mix" \
     --exclude-questions-of "$OUT/pairs/blend" --out "$OUT/bestofn" --resume $LIMITED "$@"
 
-# --- does the one predict the other? Reward models of one training are no independent witnesses ---
-{
-    echo name,family
-    number=0
-    for family in random longest shortest model model model mix mix blend blend survey general \
-        survey survey locals locals; do
-        number=$(( number + 1 ))
-        [ "$number" -gt "$NUMBER" ] || echo "culture-$number,$family"
-    done
-} > "$OUT/facts.csv"
+# --- does the one predict the other? ---
 $HABITUS correlate "$OUT"/runs/culture-* --downstream "$OUT/bestofn" \
     --general "$OUT"/runs/general-* --facts "$OUT/facts.csv" --out "$OUT/correlate.html"

@@ -19,8 +19,7 @@
 # what was begun goes on, so the script can be stopped and started again.
 set -eu
 
-HABITUS=${HABITUS:-habitus}
-. "$(dirname "$0")/queue.sh"
+. "$(dirname "$0")/common.sh"
 WARMUP=${WARMUP:-150}
 STEPS=${STEPS:-100}
 VERDICTS=${VERDICTS:-600}
@@ -30,8 +29,6 @@ LOCALS=${LOCALS:-}
 JUDGE=${JUDGE:-}
 WRITE="--criteria ${WRITE:-}"
 
-CUT= # long pairs make all of a batch long
-[ ! -d "$MODEL" ] || CUT="--max-tokens 350 --tokenizer $MODEL"
 [ -e "$OUT/pairs/card.json" ] || $HABITUS pairs examples/mixes/locals.toml --data "$DATA" $CUT \
     --out "$OUT/pairs"
 

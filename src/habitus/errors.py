@@ -68,3 +68,14 @@ class MissingExtraError(HabitusError):
             extra: The extra that brings it.
         """
         super().__init__(f"{feature} needs an extra: pip install 'habitus[{extra}]'")
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether torch found no memory on a device, told without importing it.
+
+    Args:
+        error: What was raised.
+    """
+    return isinstance(error, RuntimeError) and (
+        type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)
+    )

@@ -31,6 +31,11 @@ def is_first() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
+def processes() -> int:
+    """Return how many processes this launch has; 1 without `accelerate launch`."""
+    return int(os.environ.get("WORLD_SIZE") or 1)
+
+
 @contextmanager
 def progress(description: str, total: int, done: int = 0, unit: str = "items") -> Iterator[Advance]:
     """Show the progress of `total` units of work, in the first process of a launch.

@@ -29,7 +29,8 @@ from habitus.cli.score import score
 from habitus.cli.scpo_report import scpo_report
 from habitus.cli.train import train
 from habitus.cli.train_locals import train_locals
-from habitus.errors import HabitusError, InputError
+from habitus.errors import HabitusError, InputError, is_out_of_memory
+from habitus.progress import processes
 
 GOING_ON = ("run", "resume", "retry_failed")
 """Parameters of `evaluate` that only say where to write and how to go on."""
@@ -187,7 +188,7 @@ for command in (
 def main() -> None:
     """Run the command line; a user's error is one line on stderr and exit status 2."""
     status = run()
-    if os.environ.get("WORLD_SIZE", "1") != "1":
+    if processes() > 1:
         _leave(status)
     sys.exit(status)
 
@@ -229,9 +230,7 @@ def run(arguments: list[str] | None = None) -> int:
         where = f"{error.filename}: " if error.filename else ""
         return _fail(f"{where}{error.strerror or error}", 2)
     except RuntimeError as error:
-        # torch's, on a GPU and on a CPU; importing it here costs seconds
-        full = type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)
-        if not full:
+        if not is_out_of_memory(error):
             raise
         return _fail(f"{str(error).splitlines()[0]} {OUT_OF_MEMORY}", 1)
     return 0

@@ -15,7 +15,7 @@ from typing import Protocol
 from habitus.clients import dates, gguf, weights
 from habitus.clients.embedded import ContextExceededError, EmbeddedModel, engine_version
 from habitus.clients.engine import Reply, Request, Turn
-from habitus.clients.labels import LabelTokens
+from habitus.clients.labels import LabelTokens, last_line
 from habitus.errors import InputError, ModelError
 from habitus.types import Parameter, Status, digest
 
@@ -162,7 +162,7 @@ class EmbeddedEngine:
         return tokens, len(tokens)
 
     def _label_tokens(self, request: Request) -> LabelTokens:
-        before = request.answer[max(request.answer.rfind("\n"), 0) :]
+        before = last_line(request.answer)
         key = (before, request.labels)
         if key not in self._labels:
             self._labels[key] = self.loaded.label_tokens(before, request.labels)

@@ -13,7 +13,6 @@ import hashlib
 import importlib
 import importlib.util
 import json
-import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from habitus.errors import InputError, MissingExtraError, ModelError
+from habitus.progress import processes
 
 if TYPE_CHECKING:
     import torch
@@ -308,11 +308,6 @@ def _best_device() -> torch.device:
 
     best = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
     return torch.device(launch_state(cpu=best.type == "cpu").device) if launched() else best
-
-
-def processes() -> int:
-    """Return how many processes this launch has; 1 without `accelerate launch`."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def launched() -> bool:

@@ -41,6 +41,11 @@ class LabelTokens:
         return [*prompt[:kept], *self.shared]
 
 
+def last_line(answer: str) -> str:
+    """Return the part of a begun answer that labels can be joined with."""
+    return answer[max(answer.rfind("\n"), 0) :]
+
+
 def common_length(sequences: Sequence[list[int]]) -> int:
     """Return how many tokens all sequences begin with."""
     low, high = min(sequences), max(sequences)  # those between them share at least as much

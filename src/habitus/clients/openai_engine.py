@@ -16,8 +16,9 @@ from typing import Any, Protocol
 
 from habitus.clients.answer_cache import AnswerCache, answer_key
 from habitus.clients.engine import Reply, Request
+from habitus.clients.labels import last_line
 from habitus.clients.openai_address import DEFAULT_URL, Address, find_key
-from habitus.clients.openai_labels import joined_letters, last_line, without_joined
+from habitus.clients.openai_labels import joined_letters, without_joined
 from habitus.clients.openai_probe import Findings, probe
 from habitus.clients.openai_session import Patience, RequestFailure, Session
 from habitus.clients.openai_wire import (

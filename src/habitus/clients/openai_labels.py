@@ -21,11 +21,6 @@ Tokenize = Callable[[str], Awaitable[list[int] | None]]
 """Returns the token ids of a text; None where the server does not say."""
 
 
-def last_line(answer: str) -> str:
-    """Return the part of a begun answer that labels can be joined with."""
-    return answer[max(answer.rfind("\n"), 0) :]
-
-
 async def joined_letters(tokenize: Tokenize, before: str, labels: Sequence[str]) -> int:
     """Return how many letters at the end of a begun answer are joined with each label.
 

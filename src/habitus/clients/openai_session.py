@@ -176,8 +176,10 @@ class Session:
         root = self.address.url.rstrip("/").removesuffix("/v1")
         body = {  # the names of both
             "model": model,
-            **dict.fromkeys(("prompt", "content"), text),
-            **dict.fromkeys(("add_special_tokens", "add_special"), False),
+            "prompt": text,
+            "content": text,
+            "add_special_tokens": False,
+            "add_special": False,
         }
         try:
             async with asyncio.timeout(LISTING):

@@ -20,7 +20,7 @@ from habitus.clients.encode import length_limit
 from habitus.clients.engine import Reply, Request
 from habitus.clients.labels import LabelTokens
 from habitus.clients.prompt_encoder import PromptEncoder
-from habitus.errors import InputError, ModelError
+from habitus.errors import InputError, ModelError, is_out_of_memory
 from habitus.types import Parameter, Status
 
 if TYPE_CHECKING:
@@ -241,7 +241,7 @@ class TransformersEngine:
                 run(batch)
                 continue
             except RuntimeError as error:
-                if not _is_out_of_memory(error):
+                if not is_out_of_memory(error):
                     message = str(error).strip().splitlines() or ["no message"]
                     raise ModelError(f"{self.model}: {message[0][:300]}") from error
             if self.decoder is not None:
@@ -332,13 +332,6 @@ def _not_a_number(tokens: int) -> Reply:
 
 def _out_of_memory(tokens: int) -> Reply:
     return Reply(status=Status.ERROR, error=f"out of memory at a prompt of {tokens:,} tokens")
-
-
-def _is_out_of_memory(error: RuntimeError) -> bool:
-    import torch
-
-    text = str(error)
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in text
 
 
 def free() -> None:

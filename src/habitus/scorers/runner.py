@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from habitus.clients.encode import Encoded
+from habitus.errors import is_out_of_memory
 
 if TYPE_CHECKING:
     import torch
@@ -232,9 +233,7 @@ def to_device(array: np.ndarray[Any, Any], device: torch.device) -> torch.Tensor
 
 
 def _is_out_of_memory(error: Exception) -> bool:
-    import torch
-
-    phrases = ("out of memory", "can't allocate memory", "not enough memory")
-    return isinstance(error, torch.OutOfMemoryError) or (
+    phrases = ("out of memory", "not enough memory")  # of other devices and systems
+    return is_out_of_memory(error) or (
         isinstance(error, RuntimeError) and any(phrase in str(error) for phrase in phrases)
     )

@@ -17,6 +17,7 @@ from typing import Any
 from habitus.clients import causal_lm, hf, weights
 from habitus.clients.encode import Encoded, Encoder, length_limit
 from habitus.errors import InputError, MissingExtraError, ModelError
+from habitus.progress import processes
 from habitus.scorers import ScorerOptions
 from habitus.scorers.adapters import RewardModel
 from habitus.scorers.batching import BatchedScorer
@@ -186,7 +187,7 @@ class Base:
         import torch
 
         on_nvidia = self.device.type == "cuda" and torch.version.cuda is not None
-        if not self.options.graphs or not on_nvidia or hf.processes() > 1:
+        if not self.options.graphs or not on_nvidia or processes() > 1:
             return None
         if model is not self.model:
             return StepGraphs(model.parameters(), self.options.say)

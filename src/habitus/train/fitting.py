@@ -16,7 +16,7 @@ import numpy as np
 from habitus.clients import hf
 from habitus.clients.encode import Encoded
 from habitus.errors import InputError
-from habitus.progress import is_first
+from habitus.progress import is_first, processes
 from habitus.store import hold
 from habitus.train.attention import sound_attention
 from habitus.train.base import Base
@@ -69,11 +69,11 @@ class Settings:
             value = getattr(self, name)
             if value is not None and not (value > 0 and math.isfinite(value)):
                 raise InputError(f"--{name.replace('_', '-')} {value}: must be above 0")
-        processes = hf.processes()
-        if self.batch_size % (processes * (self.micro_batch or 1)):
+        shares = processes()
+        if self.batch_size % (shares * (self.micro_batch or 1)):
             raise InputError(
                 f"--batch-size {self.batch_size}: must be a multiple of --micro-batch "
-                f"{self.micro_batch or 1} times the {processes} processes"
+                f"{self.micro_batch or 1} times the {shares} processes"
             )
 
     def steps(self, pairs: int) -> int:
@@ -197,7 +197,7 @@ def _train(
 def _arguments(base: Base, folder: Path, settings: Settings, seed: int, pairs: int) -> Any:
     from habitus.train._trl import RewardConfig, on_one_gpu, shared_arguments
 
-    share = settings.batch_size // hf.processes()
+    share = settings.batch_size // processes()
     micro = settings.micro_batch or share
     on_cpu = base.device.type == "cpu"
     arguments = RewardConfig(

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from habitus.clients import hf
 from habitus.errors import InputError
+from habitus.progress import processes
 from habitus.train.fitting import CHECKPOINTS
 
 if TYPE_CHECKING:
@@ -61,11 +61,11 @@ class Grpo:
         """
         if self.group < 2:
             raise InputError(f"--group {self.group}: advantages need 2 or more completions")
-        processes = hf.processes()
-        if self.prompts_per_step * self.group % processes:
+        shares = processes()
+        if self.prompts_per_step * self.group % shares:
             raise InputError(
                 f"--prompts-per-step {self.prompts_per_step}: must be, with --group, a multiple of "
-                f"the {processes} processes"
+                f"the {shares} processes"
             )
         if self.save_steps % self.iterations:
             raise InputError(
@@ -80,7 +80,7 @@ class Grpo:
     @property
     def micro(self) -> int:
         """Completions of a forward pass: the largest divisor of the process's share that is allowed."""
-        share = self.prompts_per_step * self.group // hf.processes()
+        share = self.prompts_per_step * self.group // processes()
         most = self.micro_batch or 16
         return max(size for size in range(1, min(most, share) + 1) if share % size == 0)
 
@@ -117,7 +117,7 @@ def arguments(policy: Policy, grpo: Grpo, folder: Path, seed: int) -> Any:
     from habitus.train.locals._grpo import GRPOConfig
 
     on_cpu = policy.device.type == "cpu"
-    share = grpo.prompts_per_step * grpo.group // hf.processes()
+    share = grpo.prompts_per_step * grpo.group // processes()
     more: dict[str, Any] = {}
     if grpo.vllm is not None:
         more = {"use_vllm": True, "vllm_mode": grpo.vllm}

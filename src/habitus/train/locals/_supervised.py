@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from habitus.clients import hf
+from habitus.progress import processes
 from habitus.train._trl import LOGGED_STEPS, on_one_gpu, shared_arguments
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def arguments(policy: Policy, folder: Path, settings: SupervisedSettings, seed: 
     found = _transformers.TrainingArguments(
         output_dir=str(folder),
         per_device_train_batch_size=settings.micro,
-        gradient_accumulation_steps=settings.batch_size // hf.processes() // settings.micro,
+        gradient_accumulation_steps=settings.batch_size // processes() // settings.micro,
         num_train_epochs=1,
         max_steps=settings.steps,
         learning_rate=settings.lr,

@@ -16,6 +16,7 @@ from typing import Any
 
 from habitus.clients import hf
 from habitus.errors import HabitusError, InputError
+from habitus.progress import processes
 from habitus.train.attention import sound_attention
 from habitus.train.curve import CURVE, append_lines, keep_steps
 from habitus.train.fitting import CHECKPOINTS, last_checkpoint
@@ -49,7 +50,7 @@ class SupervisedSettings:
         Raises:
             InputError: When the batch cannot be divided.
         """
-        share, rest = divmod(self.batch_size, hf.processes())
+        share, rest = divmod(self.batch_size, processes())
         if rest or share % self.micro:
             raise InputError(
                 f"--warmup-batch {self.batch_size}: must be a multiple of --micro-batch times the "
@@ -59,7 +60,7 @@ class SupervisedSettings:
     @property
     def micro(self) -> int:
         """Examples of a forward pass."""
-        share = self.batch_size // hf.processes()
+        share = self.batch_size // processes()
         return min(self.micro_batch or share, share)
 
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from habitus.clients import hf
 from habitus.downstream.model import Sampling, TaskPrompt
 from habitus.downstream.plan import ScorerChoice
 from habitus.downstream.policy_result import RUNS
 from habitus.downstream.tasks import Task, choose, without_questions
 from habitus.errors import InputError
 from habitus.pairs.splits import draw
+from habitus.progress import processes
 from habitus.scorers import check_kind
 from habitus.store import safe_name
 from habitus.train.grpo import Grpo
@@ -85,7 +85,7 @@ class PolicyPlan:
         Raises:
             InputError: Naming the option.
         """
-        if hf.processes() > 1:
+        if processes() > 1:
             raise InputError(
                 "habitus downstream policy runs in one process: start it without accelerate launch "
                 "and torchrun; several reward models can be trained side by side, each into an "

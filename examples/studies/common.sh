@@ -1,9 +1,13 @@
-# Sourced by the studies: runs commands JOBS at a time, in turns on GPUS graphics cards.
+# Sourced by the studies: what HABITUS is, how mixes are cut, and commands JOBS at a time, in turns on
+# GPUS graphics cards.
 #
 #   queue NAME COMMAND...    put a command into the queue; its output goes to $OUT/log/NAME
 #   work                     run what is queued; ends the script when one of them failed
 #
 # Folders without spaces, please: what is queued is read by a shell again.
+HABITUS=${HABITUS:-habitus}
+CUT= # of mixes: long pairs make all of a batch long
+[ ! -d "$MODEL" ] || CUT="--max-tokens 350 --tokenizer $MODEL"
 GPUS=${GPUS:-1}
 JOBS=${JOBS:-1}
 queued=0
