@@ -216,17 +216,19 @@ class NextToken:
 
         Labels would tie that the model tells apart. It is one place per row, so it costs little.
         """
-        weight = getattr(module, "weight", None)
-        if self._last is None or type(module) is not torch.nn.Linear or weight is None:
+        if self._last is None or type(module) is not torch.nn.Linear or module.weight.is_meta:
             return None
-        if weight.dtype not in (torch.bfloat16, torch.float16) or weight.is_meta:
+        if output.dtype not in (torch.bfloat16, torch.float16):
             return None
-        hidden = args[0].float()
-        parts = [
-            torch.nn.functional.linear(hidden, part.float()) for part in weight.split(VOCABULARY)
-        ]
-        logits = torch.cat(parts, dim=-1)
-        return logits if module.bias is None else logits + module.bias.float()
+        weight: Any = module.weight
+        with torch.autocast(output.device.type, enabled=False):
+            hidden = args[0].float()
+            parts = [
+                torch.nn.functional.linear(hidden, part.float())
+                for part in weight.split(VOCABULARY)
+            ]
+            logits = torch.cat(parts, dim=-1)
+            return logits if module.bias is None else logits + module.bias.float()
 
     @torch.inference_mode()
     def logits(self, prompts: Sequence[list[int]], batch: Batch) -> torch.Tensor:

@@ -33,9 +33,11 @@ BATCH_TOKENS = {"cpu": 4096, "cuda": 32768}
 WRITING = 4
 """A batch of texts may have this many times the tokens: only keys and values grow with it."""
 RECORD_VARIABLE = "HABITUS_TOKEN_GRAPHS"
-"""Environment variable that lets tokens be recorded as CUDA graphs: new, and little tried yet."""
+"""Environment variable that, set to 0, keeps tokens from being recorded as CUDA graphs."""
 WINDOW = 64
 """Items that a judge should have in flight, so that batches can be full."""
+RECORDED_WINDOW = 256
+"""The same where tokens are recorded: a row more costs little there."""
 DEFAULT_CONTEXT = 8192
 """Tokens of context of a model that does not say how many it has."""
 
@@ -73,7 +75,7 @@ class TransformersEngine:
 
     prefill = True
     logprobs = True
-    window = WINDOW
+    window: int = WINDOW
     labels_exact = True
 
     def __init__(
@@ -117,6 +119,8 @@ class TransformersEngine:
         self._labels: dict[tuple[str, tuple[str, ...]], LabelTokens] = {}
         self.decoder = make_decoder(model)
         """Writes in place of the library's `generate`, faster; None where it cannot."""
+        if self.decoder is not None:
+            self.window = RECORDED_WINDOW
 
     def execute(self, requests: Sequence[Request]) -> list[Reply]:
         """Answer requests, in their order (see `habitus.clients.engine.Engine`).
@@ -268,7 +272,7 @@ def stop_tokens(model: Any, encoder: PromptEncoder) -> frozenset[int]:
 
 
 def make_decoder(model: Any, say: Callable[[str], None] = lambda line: None) -> Decoder | None:
-    """Return what writes with a model on an NVIDIA GPU, where the user asks for it; else None.
+    """Return what writes with a model on an NVIDIA GPU, unless the user says no; else None.
 
     Args:
         model: A causal language model.
@@ -276,8 +280,8 @@ def make_decoder(model: Any, say: Callable[[str], None] = lambda line: None) -> 
     """
     import torch
 
-    asked = os.environ.get(RECORD_VARIABLE, "") not in ("", "0")
-    if not asked or model.device.type != "cuda" or torch.version.hip:
+    refused = os.environ.get(RECORD_VARIABLE) == "0"
+    if refused or model.device.type != "cuda" or torch.version.hip:
         return None
     from habitus.clients.decoding import Decoder, can_decode
 

@@ -28,16 +28,6 @@ class _Changing(NextToken):
         """Drop the keys and values that older weights computed."""
         self._known = None
 
-    def _in_float32(self, module: torch.nn.Module, args: tuple[Any, ...], output: Any) -> Any:
-        """Compute the output layer in float32 also under autocast: letters must not tie."""
-        if self._last is None or output.dtype == torch.float32:
-            return None
-        with torch.autocast(output.device.type, enabled=False):
-            weight, bias = module.weight, module.bias
-            assert isinstance(weight, torch.Tensor)
-            assert bias is None or isinstance(bias, torch.Tensor)
-            return torch.nn.functional.linear(args[0].float(), weight.float(), bias)
-
 
 class VerdictScorer:
     """Asks a model for its verdicts."""
