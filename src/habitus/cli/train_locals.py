@@ -60,6 +60,7 @@ SECTIONS: dict[str, tuple[tuple[str, dict[str, Any]], ...]] = {
         ("--full", {"is_flag": True, "help": "Train all weights, not an adapter."}),
         ("--precision", {"type": click.Choice(["fp32", "bf16"]), "help": "bf16 is autocast: weights stay float32.  [default: bf16 on a GPU, fp32 on a CPU]"}),
         ("--device", {"metavar": "DEVICE", "help": "cpu, or the accelerator.  [default: the best there is]"}),
+        ("--graphs/--no-graphs", {"default": True, "help": "Record tokens and the warm-up's steps as CUDA graphs, on an NVIDIA GPU.  [default: graphs]"}),
         ("--threads", {"type": COUNT, "metavar": "N", "help": "CPU threads.  [default: all cores]"}),
         ("--context", {"type": COUNT, "metavar": "N", "help": "Most tokens of a prompt with its answer; a longer pair is left out.  [default: 1024, or the model's limit]"}),
         ("--batch-tokens", {"type": COUNT, "metavar": "N", "help": "Tokens in a batch when scoring."}),
@@ -171,7 +172,7 @@ def _plan(given: dict[str, Any]) -> LocalsPlan:
         raise InputError(
             f"--appr-clip {given['appr_clip']}: not two numbers with a comma, such as -2,2"
         ) from error
-    loading = ("revision", "context", "device", "precision", "threads", "batch_tokens")
+    loading = ("revision", "context", "device", "precision", "graphs", "threads", "batch_tokens")
     return LocalsPlan(
         pairs=(),
         model=given["model"],

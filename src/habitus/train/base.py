@@ -17,7 +17,6 @@ from typing import Any
 from habitus.clients import causal_lm, hf, weights
 from habitus.clients.encode import Encoded, Encoder, length_limit
 from habitus.errors import InputError, MissingExtraError, ModelError
-from habitus.progress import processes
 from habitus.scorers import ScorerOptions
 from habitus.scorers.adapters import RewardModel
 from habitus.scorers.batching import BatchedScorer
@@ -30,7 +29,7 @@ from habitus.scorers.classifier import (
 )
 from habitus.scorers.classifier import open_checkpoint as open_classifier
 from habitus.scorers.runner import Batch, Runner
-from habitus.train.graphs import StepGraphs
+from habitus.train.graphs import StepGraphs, can_record
 from habitus.types import Parameter, ScorerSpec
 
 CONTEXT = 512
@@ -184,10 +183,7 @@ class Base:
 
         Those of the base itself outlast a unit: its weights are put back where they were.
         """
-        import torch
-
-        on_nvidia = self.device.type == "cuda" and torch.version.cuda is not None
-        if not self.options.graphs or not on_nvidia or processes() > 1:
+        if not self.options.graphs or not can_record(self.device):
             return None
         if model is not self.model:
             return StepGraphs(model.parameters(), self.options.say)

@@ -11,11 +11,24 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from habitus.progress import processes
+
 WIDTH = 16
 """Batches are padded to a multiple of it, so that there are few shapes."""
 
 EAGER = 2
 """Times that a shape is computed kernel by kernel before it is recorded."""
+
+
+def can_record(device: Any) -> bool:
+    """Say whether steps can be recorded: in one process, on a GPU of NVIDIA's.
+
+    Args:
+        device: Where the model is.
+    """
+    import torch
+
+    return device.type == "cuda" and torch.version.cuda is not None and processes() == 1
 
 
 @dataclass(frozen=True)

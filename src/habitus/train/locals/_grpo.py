@@ -82,8 +82,11 @@ class IdsGRPOTrainer(_Trainer):  # type: ignore[misc]
     def _generate_single_turn(self, prompt_ids: Any, *args: Any, **kwargs: Any) -> Any:
         begin = time.perf_counter()
         try:
-            if self._writer is None or self.use_vllm:
+            if self.use_vllm:
                 return super()._generate_single_turn(prompt_ids, *args, **kwargs)
+            if self._writer is None:
+                with self.accelerator.autocast():  # as the policy computes everywhere else
+                    return super()._generate_single_turn(prompt_ids, *args, **kwargs)
             return self._writer(prompt_ids, self._drawn, self.max_completion_length), None
         finally:
             self.seconds_generating += time.perf_counter() - begin

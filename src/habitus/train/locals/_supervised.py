@@ -6,7 +6,8 @@ import os
 
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from habitus.progress import processes
 from habitus.train._trl import LOGGED_STEPS, on_one_gpu, shared_arguments
 
 if TYPE_CHECKING:
+    from habitus.train.graphs import StepGraphs
     from habitus.train.locals.model import Policy
     from habitus.train.locals.supervised import Example, SupervisedSettings
 
@@ -26,16 +28,22 @@ _Trainer: Any = _transformers.Trainer
 Callback: Any = _transformers.TrainerCallback
 
 
+BEFORE, AFTER = 64, 32
+"""Widths of prompts and answers are multiples of these where steps are recorded."""
+
+
 class ExampleTrainer(_Trainer):  # type: ignore[misc]
     """Trains on what comes after prompts, in the order of the data set."""
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, *, graphs: StepGraphs | None = None, **kwargs: Any) -> None:
         """Make the trainer.
 
         Args:
+            graphs: Recorded passes of the model, where it has some; it is one without windows then.
             **kwargs: As of transformers.
         """
-        super().__init__(data_collator=collate, **kwargs)
+        self._graphs = graphs
+        super().__init__(data_collator=partial(collate, rounded=graphs is not None), **kwargs)
         # every micro-batch has as many examples, so the mean of their means is the step's
         self.model_accepts_loss_kwargs = False
 
@@ -45,6 +53,23 @@ class ExampleTrainer(_Trainer):  # type: ignore[misc]
 
     def _get_train_sampler(self, *args: Any, **kwargs: Any) -> Any:
         return torch.utils.data.SequentialSampler(self.train_dataset)
+
+    def training_step(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """Do both passes of a micro-batch: recorded ones where there are some for such a batch."""
+        if self._graphs is None:
+            return super().training_step(model, inputs, *args, **kwargs)
+        model.train()
+        tensors = self._prepare_inputs(inputs)
+        parts = self.args.gradient_accumulation_steps
+
+        def compute(kept: Mapping[str, Any]) -> Any:
+            return self.compute_loss(model, dict(kept)) / parts
+
+        whole = tensors | {"attention_mask": whole_mask(tensors["attention_mask"])}
+        loss = self._graphs.run(whole, compute, "")
+        if loss is None:
+            return super().training_step(model, tensors, *args, **kwargs)
+        return loss
 
     def compute_loss(
         self,
@@ -65,13 +90,20 @@ class ExampleTrainer(_Trainer):  # type: ignore[misc]
         return (loss, outputs) if return_outputs else loss
 
 
-def collate(examples: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def collate(examples: Sequence[dict[str, Any]], *, rounded: bool = False) -> dict[str, Any]:
     """Return a batch: prompts padded on the left, answers on the right.
 
     So all answers begin at one place, and only their logits are computed.
+
+    Args:
+        examples: Token ids.
+        rounded: Round widths up, so that there are few shapes.
     """
     before = max(len(each["prompt"]) for each in examples)
     after = max(len(each["answer"]) for each in examples)
+    if rounded:
+        before = -(-before // BEFORE) * BEFORE
+        after = -(-after // AFTER) * AFTER if after > 1 else 1  # a verdict alone stays alone
     ids = torch.zeros((len(examples), before + after), dtype=torch.long)
     mask = torch.zeros_like(ids)
     labels = torch.full((len(examples), after), -100)
@@ -87,6 +119,23 @@ def collate(examples: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "position_ids": positions,
         "labels": labels,
     }
+
+
+def whole_mask(mask: Any) -> Any:
+    """Return which tokens each token looks at: the real ones up to itself, and itself.
+
+    The library would make the same of the mask, but looks at its values, which cannot be recorded.
+
+    Args:
+        mask: 1 for real tokens, (rows, width).
+
+    Returns:
+        Booleans, (rows, 1, width, width).
+    """
+    width = mask.shape[1]
+    causal = torch.ones(width, width, dtype=torch.bool, device=mask.device).tril()
+    itself = torch.eye(width, dtype=torch.bool, device=mask.device)
+    return causal & (mask[:, None, None, :].bool() | itself)
 
 
 def dataset(examples: Sequence[Example]) -> Any:

@@ -25,6 +25,7 @@ from habitus.errors import InputError
 from habitus.scorers import ScorerOptions
 from habitus.store import whole_folder
 from habitus.train import base
+from habitus.train.graphs import StepGraphs, can_record
 from habitus.types import Parameter
 
 PRECISIONS = ("fp32", "bf16")
@@ -53,6 +54,8 @@ class ModelOptions:
     """Rank of a LoRA adapter on all linear layers; None trains all weights."""
     batch_tokens: int | None = None
     """Tokens of a batch when scoring; None is the device's default."""
+    graphs: bool = True
+    """Record tokens and supervised steps as CUDA graphs, where that can be done."""
     say: Callable[[str], None] = field(default=lambda line: None, compare=False)
     """Called with lines for the user."""
 
@@ -96,7 +99,7 @@ class Policy:
         """The model itself, or the adapter around it."""
         self.stops = stop_tokens(self.model, self.encoder)
         """Ids that end a text."""
-        self.decoder = make_decoder(self.model, options.say)
+        self.decoder = make_decoder(self.model, options.say) if options.graphs else None
         """Writes faster than the library's `generate`; None where it cannot."""
         self._settle_generation()
 
@@ -161,6 +164,25 @@ class Policy:
                 )
                 self.trained = peft.get_peft_model(self.model, settings)
         self.trained.peft_config["default"].base_model_name_or_path = self.base_name
+        if self.bf16:
+            self._halve()
+
+    def _halve(self) -> None:
+        """Hold frozen matrices as bfloat16 where that loses nothing: autocast casts them at each use.
+
+        The output layer stays, because R_appr computes it in float32.
+        """
+        import torch
+
+        output = self.model.get_output_embeddings()
+        for module in self.model.modules():
+            weight = getattr(module, "weight", None)
+            if not isinstance(module, torch.nn.Linear) or module is output or weight is None:
+                continue
+            if not weight.requires_grad and weight.dtype == torch.float32:
+                half = weight.data.to(torch.bfloat16)
+                if torch.equal(half.float(), weight.data):
+                    weight.data = half
 
     @property
     def base_name(self) -> str:
@@ -196,6 +218,12 @@ class Policy:
                 return found
 
         return write
+
+    def graphs(self) -> StepGraphs | None:
+        """Return where supervised steps are recorded; None where they cannot be."""
+        if self.decoder is None or not can_record(self.device):
+            return None
+        return StepGraphs(self.trained.parameters(), self.options.say)
 
     def save(self, folder: Path) -> None:
         """Save so that `judge:FOLDER --engine transformers` loads it."""

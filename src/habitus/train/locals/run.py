@@ -38,6 +38,8 @@ from habitus.train.study import MODEL, RUN
 from habitus.train.texts import first_alone, shared
 
 WARMUP, EXCLUDED, HELD_OUT, MERGED = "warmup", "excluded.jsonl", "heldout.json", "base"
+ROWS = 512
+"""Texts that are sampled at once where tokens are recorded: a row more costs little there."""
 SAMPLED = ".sampled"  # says to the other processes of a launch that criteria are sampled
 
 
@@ -247,7 +249,7 @@ class _Run:
 
         sampling = plan.sampling
         if policy.decoder is not None:  # what costs little by the row is done for many at once
-            sampling = replace(sampling, chunk=4 * sampling.chunk)
+            sampling = replace(sampling, chunk=max(sampling.chunk, ROWS // sampling.samples))
 
         def sample() -> list[Kept] | None:
             with progress("criteria", len(asked), unit="prompts") as step:

@@ -249,6 +249,7 @@ def learn(
             args=arguments(policy, folder / CHECKPOINTS, settings, seed),
             train_dataset=dataset(examples),
             callbacks=[recorder],
+            graphs=policy.graphs(),
         )
         trainer.settle()
         checkpoint = last_checkpoint(folder / CHECKPOINTS)

@@ -1,0 +1,179 @@
+"""Supervised steps recorded as CUDA graphs, and frozen weights in half the memory."""
+
+from dataclasses import replace
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("trl")
+
+from habitus.train.graphs import EAGER  # noqa: E402
+from habitus.train.locals._supervised import collate, whole_mask  # noqa: E402
+from habitus.train.locals.model import ModelOptions, Policy  # noqa: E402
+from habitus.train.locals.prompting import Prompting, all_views  # noqa: E402
+from habitus.train.locals.run import train_locals  # noqa: E402
+from habitus.train.locals.scoring import VerdictScorer  # noqa: E402
+from habitus.train.locals.supervised import SupervisedSettings, learn, make_examples  # noqa: E402
+from habitus.train.locals.warmup import Kept  # noqa: E402
+from tests.conftest import read_jsonl  # noqa: E402
+from tests.locals_samples import small_plan, tiny_judge  # noqa: E402
+from tests.training import make_pairs  # noqa: E402
+
+CPU = ModelOptions(device="cpu", lora=2, threads=1)
+TEXT = "<criteria>\n1. A long life.\n2. Soba noodles.\n</criteria>"
+SETTINGS = SupervisedSettings(steps=6, batch_size=4, micro_batch=2, lr=1e-2)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return tiny_judge(tmp_path_factory.mktemp("model") / "judge")
+
+
+class Eager:
+    """What a recording would do, kernel by kernel."""
+
+    def __init__(self):
+        self.calls, self.replayed = 0, 0
+
+    def run(self, inputs, compute, key):
+        self.calls += 1
+        if self.calls <= EAGER:
+            return None
+        self.replayed += 1
+        loss = compute(inputs)
+        loss.backward()
+        return loss.detach()
+
+
+def train(model, folder, monkeypatch, graphs, options=CPU):
+    """Train on both kinds of examples with such graphs; return the adapter and the losses."""
+    policy = Policy(str(model), options, folder / "base")
+    policy.start(0)
+    prompting = Prompting(translated=False, max_tokens=40, seed=0)
+    every = all_views(make_pairs(8, ("Chile",)), 0)
+    kept = [Kept(view.item.id, view.key, TEXT, 1.0) for view in every]
+    examples = make_examples(policy, prompting, every, kept, SETTINGS, 0)
+    monkeypatch.setattr(Policy, "graphs", graphs)
+    learn(policy, examples, folder, SETTINGS, 0)
+    weights = {n: w.detach().clone() for n, w in policy.trained.named_parameters() if "lora" in n}
+    return weights, [line["loss"] for line in read_jsonl(folder / "curve.jsonl")]
+
+
+@pytest.mark.slow
+def test_recorded_steps_learn_what_the_others_learn(model, tmp_path, monkeypatch):
+    graphs = Eager()
+    plain, losses = train(model, tmp_path / "plain", monkeypatch, lambda policy: None)
+    found, recorded = train(model, tmp_path / "recorded", monkeypatch, lambda policy: graphs)
+    assert graphs.replayed == 2 * SETTINGS.steps - EAGER
+    assert recorded == pytest.approx(losses, rel=1e-4)
+    assert any(weight.abs().max() > 0.01 for name, weight in plain.items() if "lora_B" in name)
+    for name, weight in plain.items():
+        torch.testing.assert_close(found[name], weight, rtol=1e-2, atol=1e-4)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU of NVIDIA's")
+def test_steps_recorded_on_a_gpu_learn_what_the_others_learn(model, tmp_path, monkeypatch):
+    options = replace(CPU, device="cuda", precision="fp32", say=pytest.fail)
+    make, made = Policy.graphs, []
+
+    def kept(policy):
+        made.append(make(policy))
+        return made[-1]
+
+    plain, losses = train(model, tmp_path / "plain", monkeypatch, lambda policy: None, options)
+    found, recorded = train(model, tmp_path / "recorded", monkeypatch, kept, options)
+    assert made[0].used
+    assert recorded == pytest.approx(losses, rel=1e-3)
+    for name, weight in plain.items():
+        torch.testing.assert_close(found[name], weight, rtol=5e-2, atol=1e-3)
+
+
+def test_a_token_looks_at_real_ones_up_to_itself():
+    found = whole_mask(torch.tensor([[0, 1, 1]]))[0, 0].int().tolist()
+    assert found == [[1, 0, 0], [0, 1, 0], [0, 1, 1]]
+
+
+@pytest.mark.parametrize(("answer", "width"), [(1, 1), (2, 32), (33, 64)])
+def test_widths_of_recorded_steps_are_few(answer, width):
+    examples = [{"prompt": [5] * 65, "answer": [7] * answer}, {"prompt": [5], "answer": [7]}]
+    found = collate(examples, rounded=True)
+    assert found["input_ids"].shape == (2, 128 + width)
+    assert found["labels"].shape == (2, width)
+    assert found["attention_mask"].sum(1).tolist() == [65 + answer, 2]
+    assert found["position_ids"].max() == 64 + answer
+
+
+# Frozen weights
+
+
+@pytest.fixture(scope="module")
+def exact(model, tmp_path_factory):
+    """The judge with weights that bfloat16 holds exactly, as published models have them."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    folder = tmp_path_factory.mktemp("exact") / "judge"
+    judge = AutoModelForCausalLM.from_pretrained(model)
+    judge.bfloat16().float().save_pretrained(folder)
+    AutoTokenizer.from_pretrained(model).save_pretrained(folder)
+    return folder
+
+
+def passes(policy):
+    """Logits and gradients of a made-up adapter."""
+    policy.start(0)
+    torch.manual_seed(1)
+    adapter = [each for each in policy.trained.parameters() if each.requires_grad]
+    for weight in adapter:
+        weight.data.normal_(std=0.05)
+    with policy.autocast():
+        found = policy.trained(input_ids=torch.arange(5, 45).reshape(2, 20))
+    found.logits.float().square().mean().backward()
+    return found.logits, [weight.grad for weight in adapter]
+
+
+def test_frozen_weights_are_held_as_bfloat16_without_a_difference(exact, tmp_path, monkeypatch):
+    options = replace(CPU, precision="bf16")
+    half, whole = (Policy(str(exact), options, tmp_path / "base") for _ in range(2))
+    logits, gradients = passes(half)
+    monkeypatch.setattr(Policy, "_halve", lambda self: None)
+    expected, wanted = passes(whole)
+    layer = half.model.model.layers[0].mlp.up_proj
+    assert layer.base_layer.weight.dtype == torch.bfloat16
+    assert layer.lora_A["default"].weight.dtype == torch.float32
+    assert half.model.lm_head.weight.dtype == torch.float32
+    assert torch.equal(logits, expected)
+    assert all(torch.equal(a, b) for a, b in zip(gradients, wanted, strict=True))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_weights_that_would_lose_something_stay(precision, model, tmp_path):
+    policy = Policy(str(model), replace(CPU, precision=precision), tmp_path / "base")
+    policy.start(0)
+    assert {each.dtype for each in policy.model.parameters()} == {torch.float32}
+
+
+@pytest.mark.slow
+def test_reinforcement_in_bfloat16_writes_with_the_library_too(exact, tmp_path):
+    load = replace(CPU, precision="bf16")
+    record = train_locals(small_plan(exact, tmp_path / "run", load=load))
+    assert record["done"]
+    lines = read_jsonl(tmp_path / "run" / "curve.jsonl")
+    assert [line["completions"] for line in lines] == [16, 16]
+
+
+def test_letters_do_not_tie_under_autocast(exact, tmp_path):
+    """Logits of bfloat16 are an eighth apart where they are large."""
+    policy = Policy(str(exact), replace(CPU, precision="bf16"), tmp_path / "base")
+    policy.model.get_output_embeddings().weight.data *= 8
+    policy.start(0)
+    prompting = Prompting(translated=False, max_tokens=12, seed=0)
+    requests = [prompting.plain_request(view) for view in all_views(make_pairs(8, ("Chile",)), 0)]
+    replies = policy.engine().execute(requests)
+    logits = [value for reply in replies for value in reply.logprobs]
+    margins = [a - b for a, b in zip(logits[::2], logits[1::2], strict=True)]
+    assert any(abs(128 * margin - round(128 * margin)) > 0.05 for margin in margins)
+    direct = VerdictScorer(policy.model, policy.encoder, autocast=policy.autocast)
+    found = [value for pair in direct.logprobs(requests) for value in pair]
+    expected = [a - b for a, b in zip(found[::2], found[1::2], strict=True)]
+    assert margins == pytest.approx(expected, abs=2e-2)
