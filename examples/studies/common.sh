@@ -1,10 +1,11 @@
-# Sourced by the studies: what HABITUS is, how mixes are cut, and commands JOBS at a time, in turns on
+# Sourced by the studies: what HABITUS is, how mixes are cut, and jobs, JOBS at a time, in turns on
 # GPUS graphics cards.
 #
-#   queue NAME COMMAND...    put a command into the queue; its output goes to $OUT/log/NAME
-#   work                     run what is queued; ends the script when one of them failed
+#   queue JOB COMMAND...     add a command to a job; its output goes to $OUT/log/JOB
+#   work                     run what is queued; ends the script when something failed
 #
-# Folders without spaces, please: what is queued is read by a shell again.
+# Commands of one job run one after the other, and the rest of it is left out when one fails. Folders
+# without spaces, please: what is queued is read by a shell again.
 HABITUS=${HABITUS:-habitus}
 CUT= # of mixes: long pairs make all of a batch long
 [ ! -d "$MODEL" ] || CUT="--max-tokens 350 --tokenizer $MODEL"
@@ -16,12 +17,14 @@ rm -f "$OUT"/queue/*
 
 queue() {
     job=$1; shift
-    card=
-    [ "$GPUS" = 1 ] || card="CUDA_VISIBLE_DEVICES=$(( queued % GPUS ))"
-    queued=$(( queued + 1 ))
-    file=$OUT/queue/$(printf %03d "$queued")-$job
-    echo "$card $* >> $OUT/log/$job 2>&1 < /dev/null ||" \
-        "{ echo \"$job failed: see $OUT/log/$job\" >&2; exit 1; }" > "$file"
+    file=$(find "$OUT/queue" -name "*-of-$job")
+    if [ -z "$file" ]; then
+        file=$OUT/queue/$(printf %03d "$queued")-of-$job
+        [ "$GPUS" = 1 ] || echo "export CUDA_VISIBLE_DEVICES=$(( queued % GPUS ))" > "$file"
+        queued=$(( queued + 1 ))
+    fi
+    echo "$* >> $OUT/log/$job 2>&1 < /dev/null ||" \
+        "{ echo \"$job failed: see $OUT/log/$job\" >&2; exit 1; }" >> "$file"
 }
 
 work() {

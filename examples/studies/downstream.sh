@@ -50,12 +50,12 @@ pairs general-test "$DATA/hh-rlhf" --questions b
 
 # --- reward models ---
 classifier() { # classifier NAME PAIRS STEPS
-    [ -e "$OUT/rm/$1/adapter_config.json" ] || queue "rm-$1" $HABITUS train rm \
+    [ -e "$OUT/rm/$1/adapter_config.json" ] || queue "$1" $HABITUS train rm \
         --pairs "$OUT/pairs/$2" --base "$MODEL" --out "$OUT/rm/$1" --resume --lora --lr 1e-4 \
-        --batch-size 32 --max-steps "$3" --limit "${TRAIN:-16000}" $TRAINING
+        --batch-size 32 --micro-batch 8 --max-steps "$3" --limit "${TRAIN:-16000}" $TRAINING
 }
 locals() { # locals NAME STAGE
-    [ -e "$OUT/locals/$1/model/adapter_config.json" ] || queue "locals-$1" $HABITUS train locals \
+    [ -e "$OUT/locals/$1/model/adapter_config.json" ] || queue "$1" $HABITUS train locals \
         --pairs "$OUT/pairs/mix" --model "$MODEL" --out "$OUT/locals/$1" --stage "$2" --resume \
         --warmup-steps "$STEPS" --steps "$SHORT" --on-collapse warn $LOCALS
 }
@@ -66,57 +66,62 @@ classifier blend-short blend "$SHORT"
 classifier blend blend "$STEPS"
 classifier survey survey "$STEPS"
 classifier general general "$STEPS"
+[ -e "$OUT/scpo/units/Spain--weight--foldsplit--seed0--share100/run.json" ] || queue survey \
+    $HABITUS train scpo --pairs "$OUT/pairs/survey" --base "$OUT/rm/survey" --out "$OUT/scpo" \
+    --country Mexico --country Spain --variant weight --fold split --lr 1e-5 --batch-size 16 \
+    --micro-batch 8 --keep-model --resume $LIMITED $TRAINING
 [ "$NUMBER" -lt 15 ] || [ -n "${VERDICT:-}" ] || locals verdict verdict
 [ "$NUMBER" -lt 16 ] || [ -n "${BOTH:-}" ] || locals both both
-work
-[ -e "$OUT/scpo/units/Spain--weight--foldsplit--seed0--share100/run.json" ] || $HABITUS train scpo \
-    --pairs "$OUT/pairs/survey" --base "$OUT/rm/survey" --out "$OUT/scpo" --country Mexico \
-    --country Spain --variant weight --fold split --lr 1e-5 --batch-size 16 --keep-model --resume \
-    $LIMITED $TRAINING
 
-# --- what they are called, how they are run, and which training they share ---
+# --- what they are called, which training they share, after which job, and how they are run ---
 head -n "$NUMBER" > "$OUT/models.txt" <<EOF
-random baseline:random
-longest baseline:longest
-shortest baseline:shortest
-model judge:$MODEL --engine transformers --mode listwise
-model judge:$MODEL --engine transformers --mode pairwise --pairs knockout
-model judge:$MODEL --engine transformers --mode pointwise
-mix classifier:$OUT/rm/mix-short
-mix classifier:$OUT/rm/mix
-blend classifier:$OUT/rm/blend-short
-blend classifier:$OUT/rm/blend
-survey classifier:$OUT/rm/survey
-general classifier:$OUT/rm/general
-survey classifier:$OUT/scpo/units/Mexico--weight--foldsplit--seed0--share100/model
-survey classifier:$OUT/scpo/units/Spain--weight--foldsplit--seed0--share100/model
-locals judge:${VERDICT:-$OUT/locals/verdict/model} --engine transformers --mode pairwise --pairs knockout
-locals judge:${BOTH:-$OUT/locals/both/model} --engine transformers --mode pairwise --pairs knockout --criteria
+random rules baseline:random
+longest rules baseline:longest
+shortest rules baseline:shortest
+model listwise judge:$MODEL --engine transformers --mode listwise
+model pairwise judge:$MODEL --engine transformers --mode pairwise --pairs knockout
+model pointwise judge:$MODEL --engine transformers --mode pointwise
+mix mix-short classifier:$OUT/rm/mix-short
+mix mix classifier:$OUT/rm/mix
+blend blend-short classifier:$OUT/rm/blend-short
+blend blend classifier:$OUT/rm/blend
+survey survey classifier:$OUT/rm/survey
+general general classifier:$OUT/rm/general
+survey survey classifier:$OUT/scpo/units/Mexico--weight--foldsplit--seed0--share100/model
+survey survey classifier:$OUT/scpo/units/Spain--weight--foldsplit--seed0--share100/model
+locals verdict judge:${VERDICT:-$OUT/locals/verdict/model} --engine transformers --mode pairwise --pairs knockout
+locals both judge:${BOTH:-$OUT/locals/both/model} --engine transformers --mode pairwise --pairs knockout --criteria
 EOF
 
 # --- benchmarks ---
 evaluate() { # evaluate NAME BENCHMARK: the model that is read
     run="$OUT/runs/$1-$number"
-    [ -e "$run/metrics.json" ] || queue "$1-$number" $HABITUS evaluate $model --benchmark "$2" \
+    [ -e "$run/metrics.json" ] || queue "$after" $HABITUS evaluate $model --benchmark "$2" \
         --out "$run" --resume $LIMITED
 }
 number=0
 echo name,family > "$OUT/facts.csv" # reward models of one training are no independent witnesses
-while read -r family model; do
+while read -r family after model; do
     number=$(( number + 1 ))
     echo "culture-$number,$family" >> "$OUT/facts.csv"
     evaluate culture carb-open
     evaluate general "$OUT/pairs/general-test/pairs.jsonl"
 done < "$OUT/models.txt"
-work
 
-# --- best of N ---
+# --- best of N; the answers are written while reward models are trained ---
+bestofn() { # bestofn COMMAND...: what to run it with, then scorers and countries
+    "$@" --task blend-short --data "$DATA/blend" --policy "$MODEL" --engine transformers --n "$N" \
+        --max-new-tokens 32 --exclude-questions-of "$OUT/pairs/mix" \
+        --exclude-questions-of "$OUT/pairs/blend" --out "$OUT/bestofn" --resume $LIMITED
+}
 set --
-while read -r family model; do set -- "$@" --scorer "$model"; done < "$OUT/models.txt"
+for country in $COUNTRIES; do set -- "$@" --country "'$(echo "$country" | tr _ ' ')'"; done
+[ -e "$OUT/bestofn" ] || bestofn queue answers $HABITUS downstream bestofn --scorer baseline:random "$@"
+work
+set --
+while read -r family after model; do set -- "$@" --scorer "$model"; done < "$OUT/models.txt"
 for country in $COUNTRIES; do set -- "$@" --country "$(echo "$country" | tr _ ' ')"; done
-$HABITUS downstream bestofn --task blend-short --data "$DATA/blend" --policy "$MODEL" \
-    --engine transformers --n "$N" --max-new-tokens 32 --exclude-questions-of "$OUT/pairs/mix" \
-    --exclude-questions-of "$OUT/pairs/blend" --out "$OUT/bestofn" --resume $LIMITED "$@"
+bestofn $HABITUS downstream bestofn "$@"
 
 # --- does the one predict the other? ---
 $HABITUS correlate "$OUT"/runs/culture-* --downstream "$OUT/bestofn" \

@@ -20,9 +20,9 @@
 set -eu
 
 . "$(dirname "$0")/common.sh"
-WARMUP=${WARMUP:-150}
-STEPS=${STEPS:-100}
-VERDICTS=${VERDICTS:-600}
+WARMUP=${WARMUP:-600}
+STEPS=${STEPS:-60}
+VERDICTS=${VERDICTS:-4000}
 PAIRS=${PAIRS:-}
 ITEMS=${ITEMS:-}
 LOCALS=${LOCALS:-}
@@ -35,9 +35,10 @@ WRITE="--criteria ${WRITE:-}"
 # --- training ---
 train() { # train NAME SEED OPTIONS...
     run=$1; seed=$2; shift 2
-    grep -qs '"done": *true' "$OUT/train/$run/run.json" || queue "train-$run" $HABITUS train locals \
+    grep -qs '"done": *true' "$OUT/train/$run/run.json" || queue "$run" $HABITUS train locals \
         --pairs "$OUT/pairs" --evaluate-pairs "$OUT/pairs" ${PAIRS:+--evaluate-limit $PAIRS} \
-        --model "$MODEL" --out "$OUT/train/$run" --seed "$seed" --resume --on-collapse warn $LOCALS "$@"
+        --model "$MODEL" --out "$OUT/train/$run" --seed "$seed" --resume --on-collapse warn \
+        --warmup-pairs 800 --warmup-samples 2 $LOCALS "$@"
 }
 both="--stage both --warmup-steps $WARMUP --steps $STEPS"
 for seed in 0 1 2; do train "both-$seed" $seed $both; done
@@ -46,20 +47,15 @@ train corr 0 $both --rewards corr
 train appr 0 $both --rewards appr
 train cold 0 --stage rl --steps "$STEPS"
 train base 0 --stage base
-work
-# the last ones named are what the page's first sentence is about
-runs=$OUT/train
-$HABITUS locals-report "$runs/base" "$runs/cold" "$runs/corr" "$runs/appr" "$runs"/verdict-* \
-    "$runs"/both-* --out "$OUT/locals.html" > "$OUT/locals.txt"
 
-# --- benchmarks ---
+# --- benchmarks: each judge's follow its training ---
 judge() { # judge NAME MODEL OPTIONS...
     run=$1; model=$2; shift 2
     options="--engine transformers --mode pairwise --pairs knockout $* $JUDGE ${ITEMS:+--limit $ITEMS} --resume"
-    [ -e "$OUT/carb/$run/metrics.json" ] || queue "carb-$run" $HABITUS evaluate "judge:$model" \
+    [ -e "$OUT/carb/$run/metrics.json" ] || queue "$run" $HABITUS evaluate "judge:$model" \
         --benchmark carb-open --out "$OUT/carb/$run" $options
     case $run in base | verdict-0 | both-0)
-        [ -e "$OUT/cues/$run/diagnosis.json" ] || queue "cues-$run" $HABITUS diagnose "judge:$model" \
+        [ -e "$OUT/cues/$run/diagnosis.json" ] || queue "$run" $HABITUS diagnose "judge:$model" \
             --out "$OUT/cues/$run" $options ;;
     esac
 }
@@ -68,8 +64,13 @@ for run in verdict-0 verdict-1 verdict-2; do judge "$run" "$OUT/train/$run/model
 judge base "$MODEL"
 judge base-criteria "$MODEL" "$WRITE"
 for rule in random longest shortest; do
-    [ -e "$OUT/carb/$rule/metrics.json" ] || queue "carb-$rule" $HABITUS evaluate "baseline:$rule" \
+    [ -e "$OUT/carb/$rule/metrics.json" ] || queue rules $HABITUS evaluate "baseline:$rule" \
         --benchmark carb-open --out "$OUT/carb/$rule" ${ITEMS:+--limit $ITEMS} --resume
 done
 work
+
+# --- pages; the last ones named are what the first sentence is about ---
+runs=$OUT/train
+$HABITUS locals-report "$runs/base" "$runs/cold" "$runs/corr" "$runs/appr" "$runs"/verdict-* \
+    "$runs"/both-* --out "$OUT/locals.html" > "$OUT/locals.txt"
 $HABITUS compare "$OUT"/carb/* --out "$OUT/carb.html" > "$OUT/carb.txt"
