@@ -17,7 +17,8 @@
 # GPUS and JOBS say on how many GPUs, and how many runs at a time. VERDICT and BOTH name the last
 # two judges where they are there already (examples/studies/locals.sh trains them); NUMBER keeps so
 # many reward models from the top. LIMIT, STEPS and N make it smaller (LIMIT=2 STEPS=2 N=2 shows how
-# it goes on a CPU). What is done is skipped and what was begun goes on, so the script can be stopped
+# it goes on a CPU). POLICY also trains the model for so many steps against four of them, and grades it
+# before and after. What is done is skipped and what was begun goes on, so the script can be stopped
 # and started again, with a larger NUMBER too.
 set -eu
 
@@ -30,6 +31,7 @@ MIX=${MIX:-examples/mixes/locals.toml}
 SHORT=$(( (STEPS + 9) / 10 ))
 COUNTRIES="Algeria China Mexico South_Korea Spain"
 LIMITED=${LIMIT:+--limit $LIMIT}
+POLICY=${POLICY:-}
 TRAINING=${TRAINING:-}
 LOCALS=${LOCALS:-}
 
@@ -126,3 +128,13 @@ bestofn $HABITUS downstream bestofn "$@"
 # --- does the one predict the other? ---
 $HABITUS correlate "$OUT"/runs/culture-* --downstream "$OUT/bestofn" \
     --general "$OUT"/runs/general-* --facts "$OUT/facts.csv" --out "$OUT/correlate.html"
+
+# --- what does a policy learn from them? ---
+[ -z "$POLICY" ] || {
+    set --
+    for country in $COUNTRIES; do set -- "$@" --country "$(echo "$country" | tr _ ' ')"; done
+    $HABITUS downstream policy --task blend-short --data "$DATA/blend" --policy "$MODEL" "$@" \
+        --exclude-questions-of "$OUT/pairs/mix" --steps "$POLICY" --lr 1e-4 --max-new-tokens 32 \
+        --scorer baseline:longest --scorer baseline:random --scorer "classifier:$OUT/rm/mix" \
+        --scorer "classifier:$OUT/rm/general" --held-out-limit 40 --out "$OUT/policy" --resume $LIMITED
+}

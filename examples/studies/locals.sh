@@ -20,7 +20,7 @@
 set -eu
 
 . "$(dirname "$0")/common.sh"
-WARMUP=${WARMUP:-600}
+WARMUP=${WARMUP:-1200}
 STEPS=${STEPS:-60}
 VERDICTS=${VERDICTS:-4000}
 PAIRS=${PAIRS:-}
@@ -38,7 +38,7 @@ train() { # train NAME SEED OPTIONS...
     grep -qs '"done": *true' "$OUT/train/$run/run.json" || queue "$run" $HABITUS train locals \
         --pairs "$OUT/pairs" --evaluate-pairs "$OUT/pairs" ${PAIRS:+--evaluate-limit $PAIRS} \
         --model "$MODEL" --out "$OUT/train/$run" --seed "$seed" --resume --on-collapse warn \
-        --warmup-pairs 800 --warmup-samples 2 $LOCALS "$@"
+        --warmup-pairs 1500 --warmup-samples 1 $LOCALS "$@"
 }
 both="--stage both --warmup-steps $WARMUP --steps $STEPS"
 for seed in 0 1 2; do train "both-$seed" $seed $both; done

@@ -49,7 +49,7 @@ SECTIONS: dict[str, tuple[tuple[str, dict[str, Any]], ...]] = {
     "Options of the policy": (
         ("--lora-r", {"type": COUNT, "default": 16, "show_default": True, "metavar": "N", "help": "Rank of the LoRA adapter."}),
         ("--full", {"is_flag": True, "help": "Train all weights, not an adapter."}),
-        ("--precision", {"type": click.Choice(["fp32", "bf16"]), "help": "bf16 is autocast: weights stay float32.  [default: bf16 on a GPU, fp32 on a CPU]"}),
+        ("--precision", {"type": click.Choice(["fp32", "bf16"]), "help": "bf16 is autocast: what is trained stays float32.  [default: bf16 on a GPU, fp32 on a CPU]"}),
         ("--device", {"metavar": "DEVICE", "help": "cpu, or the accelerator.  [default: the best there is]"}),
         ("--threads", {"type": COUNT, "metavar": "N", "help": "CPU threads.  [default: all cores]"}),
         ("--context", {"type": COUNT, "metavar": "N", "help": "Most tokens of a prompt with its answer; longer prompts are left out.  [default: 1024, or the model's limit]"}),

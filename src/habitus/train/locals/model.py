@@ -47,7 +47,7 @@ class ModelOptions:
     device: str | None = None
     """Such as "cpu"; None is the best there is."""
     precision: str | None = None
-    """"bf16" computes under autocast, weights stay float32; None is that on a GPU, fp32 on a CPU."""
+    """"bf16" computes under autocast, what is trained stays float32; None is that on a GPU, fp32 on a CPU."""
     threads: int | None = None
     """CPU threads; None leaves torch's choice."""
     lora: int | None = 16
