@@ -310,7 +310,7 @@ def _task(
     skipped: Mapping[str, int],
 ) -> Task:
     reasons = [
-        f"over all countries, {count:,} questions left out: {reason}"
+        f"questions left out over all countries: {count:,} x {reason}"
         for reason, count in skipped.items()
     ]
     if not prompts:
