@@ -277,5 +277,7 @@ def test_nothing_left_says_why(tmp_path):
         found = json.loads(file.read_text())
         found["Q-0"]["idks"]["no-answer"] = 3
         file.write_text(json.dumps(found))
-    with pytest.raises(InputError, match=r"no prompt is left .*left out over all countries: 2 x too many"):
+    with pytest.raises(
+        InputError, match=r"no prompt is left .*left out over all countries: 2 x too many"
+    ):
         load_task("blend-short", TaskOptions(folder))

@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 
-from habitus.train.graphs import EAGER  # noqa: E402
+from habitus.train.graphs import EAGER, StepGraphs  # noqa: E402
 from habitus.train.locals._supervised import collate, whole_mask  # noqa: E402
 from habitus.train.locals.model import ModelOptions, Policy  # noqa: E402
 from habitus.train.locals.prompting import Prompting, all_views  # noqa: E402
@@ -44,6 +44,9 @@ class Eager:
         loss.backward()
         return loss.detach()
 
+    def forget(self):
+        self.forgotten = True
+
 
 def train(model, folder, monkeypatch, graphs, options=CPU):
     """Train on both kinds of examples with such graphs; return the adapter and the losses."""
@@ -65,6 +68,7 @@ def test_recorded_steps_learn_what_the_others_learn(model, tmp_path, monkeypatch
     plain, losses = train(model, tmp_path / "plain", monkeypatch, lambda policy: None)
     found, recorded = train(model, tmp_path / "recorded", monkeypatch, lambda policy: graphs)
     assert graphs.replayed == 2 * SETTINGS.steps - EAGER
+    assert graphs.forgotten
     assert recorded == pytest.approx(losses, rel=1e-4)
     assert any(weight.abs().max() > 0.01 for name, weight in plain.items() if "lora_B" in name)
     for name, weight in plain.items():
@@ -75,15 +79,16 @@ def test_recorded_steps_learn_what_the_others_learn(model, tmp_path, monkeypatch
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU of NVIDIA's")
 def test_steps_recorded_on_a_gpu_learn_what_the_others_learn(model, tmp_path, monkeypatch):
     options = replace(CPU, device="cuda", precision="fp32", say=pytest.fail)
-    make, made = Policy.graphs, []
+    used, own, forget = [], Policy.graphs, StepGraphs.forget
 
-    def kept(policy):
-        made.append(make(policy))
-        return made[-1]
+    def noted(graphs):
+        used.append(graphs.used)
+        forget(graphs)
 
+    monkeypatch.setattr(StepGraphs, "forget", noted)
     plain, losses = train(model, tmp_path / "plain", monkeypatch, lambda policy: None, options)
-    found, recorded = train(model, tmp_path / "recorded", monkeypatch, kept, options)
-    assert made[0].used
+    found, recorded = train(model, tmp_path / "recorded", monkeypatch, own, options)
+    assert used == [True]
     assert recorded == pytest.approx(losses, rel=1e-3)
     for name, weight in plain.items():
         torch.testing.assert_close(found[name], weight, rtol=5e-2, atol=1e-3)

@@ -101,6 +101,11 @@ class StepGraphs:
             recorded.graph.replay()
             return recorded.loss.clone()
 
+    def forget(self) -> None:
+        """Release what is recorded, with its memory."""
+        self._recorded.clear()
+        self._used, self._gradients, self._pool = [], [], None
+
     def _attach(self) -> None:
         """Let the parameters' gradients be those that graphs add to, with what is in them so far."""
         import torch

@@ -243,17 +243,20 @@ def learn(
 
     folder.mkdir(parents=True, exist_ok=True)
     recorder = Recorder()
+    graphs = policy.graphs()
     with hf.quiet(), hf.peft_warnings():
         trainer = ExampleTrainer(
             model=policy.trained,
             args=arguments(policy, folder / CHECKPOINTS, settings, seed),
             train_dataset=dataset(examples),
             callbacks=[recorder],
-            graphs=policy.graphs(),
+            graphs=graphs,
         )
         trainer.settle()
         checkpoint = last_checkpoint(folder / CHECKPOINTS)
         with sound_attention():
             trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
         trainer.accelerator.free_memory()
+        if graphs is not None:  # what comes next needs the memory
+            graphs.forget()
     return Learned(recorder.steps, not recorder.out_of_time)
