@@ -28,8 +28,8 @@ _Trainer: Any = _transformers.Trainer
 Callback: Any = _transformers.TrainerCallback
 
 
-BEFORE, AFTER = 64, 32
-"""Widths of prompts and answers are multiples of these where steps are recorded."""
+WHOLE, AFTER = 64, 32
+"""Widths of batches and of their answers are multiples of these where steps are recorded."""
 
 
 class ExampleTrainer(_Trainer):  # type: ignore[misc]
@@ -102,8 +102,8 @@ def collate(examples: Sequence[dict[str, Any]], *, rounded: bool = False) -> dic
     before = max(len(each["prompt"]) for each in examples)
     after = max(len(each["answer"]) for each in examples)
     if rounded:
-        before = -(-before // BEFORE) * BEFORE
         after = -(-after // AFTER) * AFTER if after > 1 else 1  # a verdict alone stays alone
+        before = -(-(before + after) // WHOLE) * WHOLE - after
     ids = torch.zeros((len(examples), before + after), dtype=torch.long)
     mask = torch.zeros_like(ids)
     labels = torch.full((len(examples), after), -100)
