@@ -182,3 +182,9 @@ def test_letters_do_not_tie_under_autocast(exact, tmp_path):
     found = [value for pair in direct.logprobs(requests) for value in pair]
     expected = [a - b for a, b in zip(found[::2], found[1::2], strict=True)]
     assert margins == pytest.approx(expected, abs=2e-2)
+
+
+def test_weights_that_an_adapter_is_merged_into_stay(exact, tmp_path):
+    policy = Policy(str(exact), replace(CPU, precision="bf16"), tmp_path / "base")
+    policy.start(0, merged=True)
+    assert {each.dtype for each in policy.model.parameters()} == {torch.float32}

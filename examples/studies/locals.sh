@@ -67,10 +67,12 @@ for rule in random longest shortest; do
     [ -e "$OUT/carb/$rule/metrics.json" ] || queue rules $HABITUS evaluate "baseline:$rule" \
         --benchmark carb-open --out "$OUT/carb/$rule" ${ITEMS:+--limit $ITEMS} --resume
 done
-work
+failed=0
+work || failed=1 # the pages show what is there
 
 # --- pages; the last ones named are what the first sentence is about ---
 runs=$OUT/train
 $HABITUS locals-report "$runs/base" "$runs/cold" "$runs/corr" "$runs/appr" "$runs"/verdict-* \
     "$runs"/both-* --out "$OUT/locals.html" > "$OUT/locals.txt"
 $HABITUS compare "$OUT"/carb/* --out "$OUT/carb.html" > "$OUT/carb.txt"
+[ $failed = 0 ]

@@ -36,8 +36,8 @@ GOING_ON = ("run", "resume", "retry_failed")
 """Parameters of `evaluate` that only say where to write and how to go on."""
 RUN_PATH = click.Path(path_type=Path)
 OUT_OF_MEMORY = (
-    "What is finished is kept: make --micro-batch, --batch-tokens or --context smaller where the "
-    "command has them, or free the device, and go on with --resume"
+    "What is finished is kept: make --micro-batch, --batch-tokens or --context smaller or say "
+    "--no-graphs where the command has them, or free the device, and go on with --resume"
 )
 """What to do when a device's memory is full."""
 

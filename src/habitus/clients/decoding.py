@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -132,7 +132,9 @@ class Decoder:
             batch_first=True,
             padding_side="left",
         ).to(device)
-        with _no_cast_is_kept(device.type), self._evaluating():
+        # streams and graphs are of the current GPU, which the model's need not be
+        own = torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+        with own, _no_cast_is_kept(device.type), self._evaluating():
             step = self._step(rows, ids.shape[1] + budget)
             extra = len(step.ids) - rows  # rows that nobody reads
             if extra:

@@ -117,10 +117,12 @@ class TransformersEngine:
         # its own sampling settings, such as a repetition penalty, would creep into every text
         model.generation_config = GenerationConfig()  # type: ignore[no-untyped-call]
         self._labels: dict[tuple[str, tuple[str, ...]], LabelTokens] = {}
-        self.decoder = make_decoder(model)
-        """Writes in place of the library's `generate`, faster; None where it cannot."""
-        if self.decoder is not None:
-            self.window = RECORDED_WINDOW
+        self.write_with(make_decoder(model))
+
+    def write_with(self, decoder: Decoder | None) -> None:
+        """Write with a decoder of this model; None is the library's `generate`."""
+        self.decoder = decoder
+        self.window = WINDOW if decoder is None else RECORDED_WINDOW
 
     def execute(self, requests: Sequence[Request]) -> list[Reply]:
         """Answer requests, in their order (see `habitus.clients.engine.Engine`).

@@ -18,6 +18,7 @@ from habitus.clients.transformers_engine import (
     DEFAULT_CONTEXT,
     TransformersEngine,
     create,
+    free,
     make_decoder,
     stop_tokens,
 )
@@ -136,12 +137,14 @@ class Policy:
             **self.encoder.parameters,
         }
 
-    def start(self, seed: int, adapter: Path | None = None) -> None:
+    def start(self, seed: int, adapter: Path | None = None, *, merged: bool = False) -> None:
         """Put a new adapter on the model, or one that was saved; nothing where all is trained.
 
         Args:
             seed: Seed of a new adapter's weights.
             adapter: Folder of an adapter to go on from.
+            merged: Whether the adapter will be merged and taken out again, as for vLLM: frozen
+                matrices stay float32 then, since bfloat16 would not come back as it was.
         """
         import torch
 
@@ -164,7 +167,7 @@ class Policy:
                 )
                 self.trained = peft.get_peft_model(self.model, settings)
         self.trained.peft_config["default"].base_model_name_or_path = self.base_name
-        if self.bf16:
+        if self.bf16 and not merged:
             self._halve()
 
     def _halve(self) -> None:
@@ -197,7 +200,7 @@ class Policy:
             self.model, self.encoder, name=self.name, batch_tokens=self.options.batch_tokens
         )
         engine.context = self.autocast
-        engine.decoder = self.decoder
+        engine.write_with(self.decoder)
         self._settle_generation()  # the engine has put its own in place
         return engine
 
@@ -218,6 +221,11 @@ class Policy:
                 return found
 
         return write
+
+    def release(self) -> None:
+        """Let go of the model with all its memory, whoever else holds this policy: it is over."""
+        self.model = self.trained = self.decoder = None
+        free()
 
     def graphs(self) -> StepGraphs | None:
         """Return where supervised steps are recorded; None where they cannot be."""
@@ -256,7 +264,7 @@ def open_engine(model: str, options: ModelOptions) -> TransformersEngine:
         model: A folder, an id on the Hugging Face Hub, or a known model.
         options: Where and how.
     """
-    return create(
+    engine = create(
         model,
         ScorerOptions(
             revision=None if Path(model).is_dir() else options.revision,
@@ -267,6 +275,9 @@ def open_engine(model: str, options: ModelOptions) -> TransformersEngine:
             say=options.say,
         ),
     )
+    if not options.graphs:
+        engine.write_with(None)
+    return engine
 
 
 def _load_options(options: ModelOptions) -> ScorerOptions:

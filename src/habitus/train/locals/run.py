@@ -221,6 +221,7 @@ class _Run:
         kept: list[Kept] = []
         if plan.stage != "verdict":
             kept = self._criteria(policy, views, folder)
+            policy.release()
             policy = self._policy()  # without the hooks of sampling
         examples = make_examples(policy, self.prompting, views, kept, plan.supervised, plan.seed)
         policy.start(plan.seed)
@@ -238,6 +239,7 @@ class _Run:
             raise _OutOfTimeError(f"after warm-up step {done.steps} of {plan.supervised.steps}")
         if is_first():
             policy.save(folder / MODEL if plan.stage == "both" else plan.out / MODEL)
+        policy.release()
         shared(None)  # no process goes on from an adapter that is not there yet
 
     def _criteria(self, policy: Policy, views: Sequence[View], folder: Path) -> list[Kept]:
@@ -277,9 +279,10 @@ class _Run:
         plan = self.plan
         adapter = plan.out / WARMUP / MODEL if plan.stage == "both" else None
         if plan.load.lora is None and adapter is not None:
+            policy.release()
             policy = Policy(str(adapter), plan.load, plan.out / MERGED)
             adapter = None
-        policy.start(plan.seed, adapter)
+        policy.start(plan.seed, adapter, merged=plan.grpo.vllm is not None)
         grpo = plan.grpo
         before = last_checkpoint(plan.out / CHECKPOINTS)
         done = int(before.name.rpartition("-")[2]) if before else 0

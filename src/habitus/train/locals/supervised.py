@@ -254,9 +254,11 @@ def learn(
         )
         trainer.settle()
         checkpoint = last_checkpoint(folder / CHECKPOINTS)
-        with sound_attention():
-            trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+        try:
+            with sound_attention():
+                trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+        finally:
+            if graphs is not None:  # what comes next needs the memory
+                graphs.forget()
         trainer.accelerator.free_memory()
-        if graphs is not None:  # what comes next needs the memory
-            graphs.forget()
     return Learned(recorder.steps, not recorder.out_of_time)
