@@ -8,6 +8,7 @@ import json
 import re
 
 import pytest
+import vl_convert
 from click.testing import CliRunner
 from rich.console import Console
 
@@ -15,7 +16,7 @@ from habitus.cli.scpo_report import scpo_report
 from habitus.errors import InputError, UnknownNameError
 from habitus.metrics.preferences_read import read_study
 from habitus.metrics.preferences_summary import summarise_study
-from habitus.report import scpo_figures
+from habitus.report import scpo_charts, scpo_figures
 from habitus.report.scpo import LAYER_NOTE, findings, print_study, render_study, verdict
 from habitus.report.scpo_charts import Line, _label_places
 from habitus.report.scpo_figures import View, comparison_cells, matrix_figure
@@ -215,6 +216,18 @@ def test_names_at_line_ends_do_not_overlap():
     # The range is 0.6, so names stand at least 0.039 apart: 0.50, 0.539, 0.90, less the mean
     # shift of 0.029 / 3.
     assert places == pytest.approx([0.50 - 0.029 / 3, 0.539 - 0.029 / 3, 0.90 - 0.029 / 3])
+
+
+@pytest.mark.parametrize(("end", "wanted"), [(1.0, False), (1.2, True)])
+def test_an_axis_of_shares_ends_at_100_per_cent(end, wanted):
+    """Names that stand apart need room; a figure over 100 % is shown where there is one."""
+    found = [
+        Line(f"run {n}", "model", ((1, 0.2, None, None), (2, end, None, None))) for n in range(6)
+    ]
+    spec = scpo_charts.lines(found, "step", "share", "shares", plain_x=True)
+    marks = re.findall(r">(-?\d+) %<", vl_convert.vegalite_to_svg(json.dumps(spec)))
+    assert "100" in marks
+    assert any(int(mark) > 100 for mark in marks) is wanted
 
 
 def compared(low):

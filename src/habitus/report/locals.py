@@ -85,7 +85,8 @@ def render_locals(view: View) -> str:
     budget = Budget(BYTES, TEXT_CHARACTERS)
     commands = Budget(60_000, each=4000)
     names = ", ".join(one_line(run.label, 40) for run in view.runs[:4])
-    more = len(view.runs) - 4
+    if len(view.runs) > 4:
+        names += f" and {len(view.runs) - 4} more"
     return build_page(
         "locals.html.jinja",
         {
@@ -93,8 +94,7 @@ def render_locals(view: View) -> str:
             "groups": parts.group_figures(view),
             "curves": parts.curve_figures(view),
         },
-        title=f"Judges that reason like a local: {names}"
-        + (f" and {more} more" if more > 0 else ""),
+        title=f"Judges that reason like a local: {names}",
         names=names,
         non_commercial=any(run.record.get("non_commercial") for run in view.runs),
         verdict=verdict(view),

@@ -201,7 +201,11 @@ def lines(
         {"line": line.label, "x": line.points[-1][0], "y": place}
         for line, place in _label_places(found)
     ]
-    share = alt.Axis(labelExpr="format(100 * datum.value, '.0f') + ' %'")
+    shown = "format(100 * datum.value, '.0f') + ' %'"
+    if all(0 <= y <= 1 for line in found for _, y, _, _ in line.points):
+        # names beside the lines can stretch the axis to what no share can be
+        shown = f"datum.value < 0 || datum.value > 1 ? '' : {shown}"
+    share = alt.Axis(labelExpr=shown)
     ticks = sorted({point[0] for line in found for point in line.points}) if log else alt.Undefined
     label = "datum.value" if plain_x else "format(100 * datum.value, '.3~g') + ' %'"
     apart = 1 if whole_x else alt.Undefined
