@@ -135,9 +135,8 @@ def test_runs_that_differ_in_the_seed_only_are_compared_as_one(tmp_path):
     assert "both (2 runs)" in verdict(found).text
     page = render_locals(found)
     assert re.search(r"<h1[^>]*>base, both-0, other, both-1</h1>", page)
-    page = render_locals(view_of(base, *runs, run("last", 2, lambda k: RIGHT)))
-    assert re.search(r"<h1[^>]*>base, both-0, other, both-1 and 1 more</h1>", page)
-    page = render_locals(found)
+    larger = render_locals(view_of(base, *runs, run("last", 2, lambda k: RIGHT)))
+    assert re.search(r"<h1[^>]*>base, both-0, other, both-1 and 1 more</h1>", larger)
     assert "both (2 runs) − other" not in page  # the later minus the earlier, by the first run
     assert "other − both (2 runs)" in page
     assert to_json(found)["arms"] == {label: list(names) for label, names in arms.items()}

@@ -2,7 +2,7 @@
 # GPUS graphics cards.
 #
 #   queue JOB COMMAND...     add a command to a job; its output goes to $OUT/log/JOB
-#   work                     run what is queued; ends the script when something failed
+#   work                     run what is queued; fails when something failed
 #
 # Commands of one job run one after the other, and the rest of it is left out when one fails. Folders
 # without spaces, please: what is queued is read by a shell again.
@@ -28,6 +28,8 @@ queue() {
 }
 
 work() {
-    find "$OUT/queue" -type f | sort | xargs -r -P "$JOBS" -n 1 sh
+    status=0
+    find "$OUT/queue" -type f | sort | xargs -r -P "$JOBS" -n 1 sh || status=1
     rm -f "$OUT"/queue/*
+    return $status
 }

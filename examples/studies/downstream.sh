@@ -29,7 +29,7 @@ N=${N:-16}
 NUMBER=${NUMBER:-16}
 MIX=${MIX:-examples/mixes/locals.toml}
 SHORT=$(( (STEPS + 9) / 10 ))
-COUNTRIES="Algeria China Mexico South_Korea Spain"
+COUNTRIES="--country Algeria --country China --country Mexico --country South_Korea --country Spain"
 LIMITED=${LIMIT:+--limit $LIMIT}
 POLICY=${POLICY:-}
 TRAINING=${TRAINING:-}
@@ -111,18 +111,15 @@ while read -r family after model; do
 done < "$OUT/models.txt"
 
 # --- best of N; the answers are written while reward models are trained ---
-bestofn() { # bestofn COMMAND...: what to run it with, then scorers and countries
-    "$@" --task blend-short --data "$DATA/blend" --policy "$MODEL" --engine transformers --n "$N" \
-        --max-new-tokens 32 --exclude-questions-of "$OUT/pairs/mix" \
+bestofn() { # bestofn COMMAND...: with scorers
+    "$@" --task blend-short --data "$DATA/blend" $COUNTRIES --policy "$MODEL" \
+        --engine transformers --n "$N" --max-new-tokens 32 --exclude-questions-of "$OUT/pairs/mix" \
         --exclude-questions-of "$OUT/pairs/blend" --out "$OUT/bestofn" --resume $LIMITED
 }
-set --
-for country in $COUNTRIES; do set -- "$@" --country "'$(echo "$country" | tr _ ' ')'"; done
-[ -e "$OUT/bestofn" ] || bestofn queue answers $HABITUS downstream bestofn --scorer baseline:random "$@"
+[ -e "$OUT/bestofn" ] || bestofn queue answers $HABITUS downstream bestofn --scorer baseline:random
 work
 set --
 while read -r family after model; do set -- "$@" --scorer "$model"; done < "$OUT/models.txt"
-for country in $COUNTRIES; do set -- "$@" --country "$(echo "$country" | tr _ ' ')"; done
 bestofn $HABITUS downstream bestofn "$@"
 
 # --- does the one predict the other? ---
@@ -130,11 +127,8 @@ $HABITUS correlate "$OUT"/runs/culture-* --downstream "$OUT/bestofn" \
     --general "$OUT"/runs/general-* --facts "$OUT/facts.csv" --out "$OUT/correlate.html"
 
 # --- what does a policy learn from them? ---
-[ -z "$POLICY" ] || {
-    set --
-    for country in $COUNTRIES; do set -- "$@" --country "$(echo "$country" | tr _ ' ')"; done
-    $HABITUS downstream policy --task blend-short --data "$DATA/blend" --policy "$MODEL" "$@" \
-        --exclude-questions-of "$OUT/pairs/mix" --steps "$POLICY" --lr 1e-4 --max-new-tokens 32 \
-        --scorer baseline:longest --scorer baseline:random --scorer "classifier:$OUT/rm/mix" \
-        --scorer "classifier:$OUT/rm/general" --held-out-limit 40 --out "$OUT/policy" --resume $LIMITED
-}
+[ -z "$POLICY" ] || $HABITUS downstream policy --task blend-short --data "$DATA/blend" $COUNTRIES \
+    --policy "$MODEL" --exclude-questions-of "$OUT/pairs/mix" --steps "$POLICY" --lr 1e-4 \
+    --max-new-tokens 32 --scorer baseline:longest --scorer baseline:random \
+    --scorer "classifier:$OUT/rm/mix" --scorer "classifier:$OUT/rm/general" --held-out-limit 40 \
+    --out "$OUT/policy" --resume $LIMITED

@@ -109,7 +109,7 @@ class _Run:
             else:
                 judge = str(plan.out / MODEL)
                 self._train(policy)
-            del policy
+            policy.release()
             if plan.evaluate is not None:
                 self._evaluate(judge)
         except _OutOfTimeError as stop:
