@@ -33,6 +33,7 @@ def held_out(number: int, criteria: Sequence[Any], plain: Sequence[Any], **field
         "question": f"Question {number}?",
         "criteria": look(*criteria, text=f"<criteria>\n1. Text {number}."),
         "plain": look(*plain),
+        "borrowed": look(None, None),
     }
     return values | fields
 

@@ -358,10 +358,11 @@ def record(first, second, **fields):
         "culture": None,
         "criteria": looks,
         "plain": {"first": EVEN, "second": EVEN},
+        "borrowed": {"first": None, "second": None},
     } | fields
 
 
-def value(found, name, criteria=True, **group):
+def value(found, name, criteria="with", **group):
     (figure,) = [
         f for f in found if f["name"] == name and f["criteria"] == criteria and f["group"] == group
     ]
@@ -373,12 +374,15 @@ def test_figures_by_hand():
     records = [
         record(high, high, group="1"),  # right in both orders
         record(high, low, group="2", source="t"),  # always A: a tie
-        record(low, low, group="3"),  # wrong in both
+        record(low, low, group="3", borrowed={"first": high, "second": high}),  # wrong in both
         record(None, None, group="4"),  # failed
     ]
     found = figures(records, resamples=50)
     assert value(found, "accuracy")["value"] == pytest.approx(1.5 / 3)
     assert value(found, "accuracy")["n_excluded"] == 1
+    assert value(found, "accuracy", "borrowed")["value"] == 1.0
+    assert value(found, "accuracy", "borrowed")["n_excluded"] == 3
+    assert value(found, "accuracy", "without")["value"] == 0.5
     assert value(found, "both_orders")["value"] == pytest.approx(1 / 3)
     assert value(found, "p_a")["value"] == pytest.approx((0.5 + 1 + 0.5) / 3)
     rises = (math.log(1.6), (math.log(1.6) + math.log(0.4)) / 2, math.log(0.4))

@@ -101,12 +101,25 @@ def test_a_token_looks_at_real_ones_up_to_itself():
 
 @pytest.mark.parametrize(("answer", "width"), [(1, 1), (2, 32), (32, 32)])
 def test_widths_of_recorded_steps_are_few(answer, width):
-    examples = [{"prompt": [5] * 65, "answer": [7] * answer}, {"prompt": [5], "answer": [7]}]
+    examples = [
+        {"prompt": [5] * 65, "answer": [7] * answer, "verdict": 0},
+        {"prompt": [5], "answer": [7], "verdict": 0},
+    ]
     found = collate(examples, rounded=True)
     assert found["input_ids"].shape == (2, 128)
     assert found["labels"].shape == (2, width)
     assert found["attention_mask"].sum(1).tolist() == [65 + answer, 2]
     assert found["position_ids"].max() == 64 + answer
+
+
+def test_a_verdict_counts_as_much_after_criteria_as_without():
+    found = collate(
+        [
+            {"prompt": [5], "answer": [7, 7, 8, 7, 7], "verdict": 2},
+            {"prompt": [5], "answer": [8], "verdict": 0},
+        ]
+    )
+    assert found["weights"].tolist() == [[0.25, 0.25, 1.0, 0.25, 0.25], [1.0, 0, 0, 0, 0]]
 
 
 # Frozen weights

@@ -19,7 +19,7 @@ from habitus.report.locals_criteria import held_out_views, training_views
 from habitus.report.locals_figures import View, appr_table, differing, group_figures
 from habitus.report.terminal import Sparkline
 from habitus.report.text import Budget
-from tests.locals_run_samples import held_out, step, text, watched, write_run
+from tests.locals_run_samples import held_out, look, step, text, watched, write_run
 
 EVIL = '</script><img src=x onerror="alert(1)">'
 RIGHT, WRONG, A_ALWAYS = (0.9, 0.9), (0.1, 0.1), (0.9, 0.2)
@@ -244,6 +244,33 @@ def test_findings_name_what_a_reader_must_know(tmp_path):
     assert said[1] == "a collapsed to one letter."
     assert said[2] == "a gives no verdict on 1 of 20 held-out pairs."
     assert said[3] == "a favours the first response in 100\u00a0% of looks, whatever it is."
+
+
+@pytest.mark.parametrize(("borrowed", "told"), [(RIGHT, True), (WRONG, False)])
+def test_criteria_that_help_no_more_than_borrowed_ones_are_named(tmp_path, borrowed, told):
+    one = held_out(0, RIGHT, WRONG)
+    records = [
+        one | {"pair": f"p{k}", "group": f"g{k}", "borrowed": look(*borrowed)} for k in range(30)
+    ]
+    view = view_of(write_run(tmp_path / "a", records=records))
+    tests = [t for t in view.figures.tests if t.measure == "accuracy"]
+    (test,) = [t for t in tests if "borrowed" in t.comparison.b]
+    assert test.own
+    assert test.comparison.difference == (0.0 if told else 1.0)
+    said = [each.text for each in findings(view)]
+    words = "a is no more accurate after its own criteria than after those it wrote about other"
+    assert any(each.startswith(words) for each in said) == told
+
+
+def test_supervised_steps_are_one_curve(tmp_path):
+    folder = write_run(tmp_path / "a")
+    for name, losses in (("warmup", (2.0, 1.0)), ("warmup/verdicts", (4.0, 3.0))):
+        lines = [{"step": k, "loss": loss} for k, loss in enumerate(losses, 1)]
+        (folder / name).mkdir(exist_ok=True)
+        (folder / name / "curve.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
+    (run,) = read_runs([folder])
+    assert run.warmup["step"].to_list() == [1, 2, 3, 4]
+    assert run.warmup["loss"].to_list() == [4.0, 3.0, 2.0, 1.0]
 
 
 # Criteria

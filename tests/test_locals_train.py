@@ -18,7 +18,8 @@ from habitus.errors import HabitusError, InputError, RunError  # noqa: E402
 from habitus.scorers import ScorerOptions, resolve  # noqa: E402
 from habitus.store import dump_line  # noqa: E402
 from habitus.train.locals import warmup  # noqa: E402
-from habitus.train.locals.model import ModelOptions, Policy  # noqa: E402
+from habitus.train.locals.evaluation import evaluate_pairs  # noqa: E402
+from habitus.train.locals.model import ModelOptions, Policy, open_engine  # noqa: E402
 from habitus.train.locals.plan import GrpoSettings  # noqa: E402
 from habitus.train.locals.prompting import Prompting, all_views, by_key, pair_item, views  # noqa: E402
 from habitus.train.locals.recorder import step_figures  # noqa: E402
@@ -447,12 +448,94 @@ def test_warm_up_reinforcement_and_held_out_pairs(taught, tmp_path):
 
 
 @pytest.mark.slow
+def test_borrowed_criteria_are_of_another_question(taught, tmp_path):
+    engine = open_engine(str(taught), CPU)
+    pairs = [make_pair(n, country=("Chile", "Peru")[n % 2]) for n in range(6)]
+    assert len({pair.group for pair in pairs}) > 2
+    found = {
+        record["pair"]: record for record in evaluate_pairs(engine, pairs, max_tokens=40)["pairs"]
+    }
+    engine.close()
+    judged = [record for record in found.values() if record["criteria"]["first"] is not None]
+    assert len(judged) > 2
+    alike = 0
+    for record in judged:
+        lender = found[record["borrowed"]["from"]]
+        assert lender["group"] != record["group"]
+        assert lender["criteria"]["first"] is not None
+        if lender["criteria"]["text"] == record["criteria"]["text"]:
+            alike += 1
+            for order in ("first", "second"):
+                assert record["borrowed"][order] == pytest.approx(
+                    record["criteria"][order], abs=1e-5
+                )
+        else:
+            assert record["borrowed"]["first"] is not None
+    assert alike
+
+
+@pytest.mark.slow
+def test_nobody_lends_where_one_question_is_all(taught):
+    engine = open_engine(str(taught), CPU)
+    found = evaluate_pairs(engine, [make_pair(0)], max_tokens=40)["pairs"]
+    engine.close()
+    assert found[0]["borrowed"] == {"first": None, "second": None, "from": None}
+
+
+@pytest.mark.slow
+def test_verdicts_come_before_criteria_and_all_of_it_resumes(taught, tmp_path):
+    settings = SupervisedSettings(steps=3, batch_size=4, lr=1e-2, save_steps=1, verdict_steps=3)
+    fields = {"stage": "warmup", "supervised": settings}
+    whole = train_locals(taught_plan(taught, tmp_path / "whole", **fields))
+    assert whole["done"]
+    verdicts = replace(settings, verdict_steps=0)
+    plan = taught_plan(taught, tmp_path / "alone", stage="verdict", supervised=verdicts)
+    assert train_locals(plan)["done"]  # the first part is what --stage verdict is
+    first = weights_of(tmp_path / "whole" / "warmup" / "verdicts")
+    alone = weights_of(tmp_path / "alone")
+    assert all(torch.equal(first[name], alone[name]) for name in alone)
+
+    legs = 0
+    record = {"done": False}
+    while not record["done"]:
+        plan = taught_plan(taught, tmp_path / "legs", max_seconds=0.001, resume=legs > 0, **fields)
+        record = train_locals(plan)
+        legs += 1
+        assert legs < 20
+    assert legs > 4
+    ours, theirs = weights_of(tmp_path / "legs"), weights_of(tmp_path / "whole")
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    assert any(not torch.equal(theirs[name], first[name]) for name in theirs)
+    kept = (tmp_path / "whole" / "warmup" / "kept.jsonl").read_bytes()
+    assert (tmp_path / "legs" / "warmup" / "kept.jsonl").read_bytes() == kept
+    assert not list((tmp_path / "whole").rglob("checkpoint-*"))
+
+
+def test_verdicts_go_on_where_they_were(policy, prompting):
+    every = all_views(make_pairs(8, ("Chile",)), 0)
+    settings = SupervisedSettings(steps=3, batch_size=4)
+    first = make_examples(policy, prompting, every, [], settings, 0)
+    then = make_examples(policy, prompting, every, [], replace(settings, steps=1), 0, learned=12)
+    assert len({*first, *then}) == 16  # all of them, before any is seen again
+
+
+@pytest.mark.slow
 def test_all_weights_are_trained_with_a_reference_in_memory(taught, tmp_path):
     plan = taught_plan(taught, tmp_path / "out", load=replace(CPU, lora=None))
     assert train_locals(replace(plan, grpo=replace(plan.grpo, steps=2)))["done"]
     curve = read_jsonl(tmp_path / "out" / "curve.jsonl")
     assert curve[0]["kl"] == pytest.approx(0, abs=1e-6)
     assert curve[1]["kl"] > 0
+    both = replace(
+        plan,
+        out=tmp_path / "both",
+        stage="both",
+        supervised=SupervisedSettings(steps=2, batch_size=4, lr=1e-3, verdict_steps=2),
+        grpo=replace(plan.grpo, steps=1),
+    )
+    assert train_locals(both)["done"]
+    curve = read_jsonl(tmp_path / "both" / "curve.jsonl")
+    assert curve[0]["kl"] == pytest.approx(0, abs=1e-6)  # the reference is the warmed-up model
     assert (tmp_path / "out" / "model" / "model.safetensors").is_file()
 
 

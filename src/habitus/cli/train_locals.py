@@ -21,6 +21,7 @@ SECTIONS: dict[str, tuple[tuple[str, dict[str, Any]], ...]] = {
         ("--warmup-pairs", {"type": COUNT, "default": 256, "show_default": True, "metavar": "N", "help": "Pairs that criteria are sampled for."}),
         ("--warmup-samples", {"type": COUNT, "default": 8, "show_default": True, "metavar": "N", "help": "Criteria that are sampled for each pair and order."}),
         ("--strict-criteria", {"is_flag": True, "help": "Keep only criteria that help in both orders, also where there are none."}),
+        ("--verdict-steps", {"type": click.IntRange(min=0), "default": 0, "show_default": True, "metavar": "N", "help": "Supervised steps on verdicts alone before criteria are sampled."}),
         ("--warmup-steps", {"type": COUNT, "default": 100, "show_default": True, "metavar": "N", "help": "Supervised steps."}),
         ("--warmup-batch", {"type": COUNT, "default": 16, "show_default": True, "metavar": "N", "help": "Examples of a supervised step."}),
         ("--warmup-lr", {"type": POSITIVE, "metavar": "RATE", "help": "Learning rate of the warm-up.  [default: 1e-4; 1e-5 with --full]"}),
@@ -196,6 +197,7 @@ def _plan(given: dict[str, Any]) -> LocalsPlan:
             micro_batch=given["micro_batch"],
             lr=given["warmup_lr"] or (1e-5 if full else 1e-4),
             verdict_share=given["verdict_share"],
+            verdict_steps=given["verdict_steps"],
         ),
         warmup_pairs=given["warmup_pairs"],
         load=ModelOptions(

@@ -1,4 +1,4 @@
-"""Figures of a judge on held-out pairs: with criteria and without, over all and over each group."""
+"""Figures of a judge on held-out pairs: with criteria, without and after borrowed ones, by group."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def figures(
     """Return the figures of records, over all and over each source, language and country.
 
     Args:
-        records: One for each pair: `group`, each of `BY`, and for `criteria` and `plain` the
+        records: One for each pair: `group`, each of `BY`, and for each of `WAYS` the
             log-probability of the right letter, shown `first` and `second`, or None.
         seed: Seed of the bootstrap.
         resamples: Number of its replicates.
@@ -33,12 +33,12 @@ def figures(
             parts.append(({name: value}, [r for r in records if r[name] == value]))
     found = []
     for group, own in parts:
-        for kind in ("criteria", "plain"):
+        for way, kind in WAYS.items():
             for measure, value_of in VALUES.items():
                 values = [value_of(record[kind]) for record in own]
-                found.append(_figure(measure, kind, values, own, group, seed, resamples))
+                found.append(_figure(measure, way, values, own, group, seed, resamples))
         appr = [_appr(record) for record in own]
-        found.append(_figure("r_appr", "criteria", appr, own, group, seed, resamples))
+        found.append(_figure("r_appr", "with", appr, own, group, seed, resamples))
     return found
 
 
@@ -75,6 +75,10 @@ def _appr(record: Mapping[str, Any]) -> float | None:
     return float(sum(rise) / 2)
 
 
+WAYS = {"with": "criteria", "without": "plain", "borrowed": "borrowed"}
+"""How a pair was judged, to where a record has it: after the judge's own criteria, without, and after
+criteria that it wrote about another question."""
+
 VALUES: dict[str, Callable[[Mapping[str, Any]], float | None]] = {
     "accuracy": _accuracy,
     "both_orders": _both,
@@ -85,7 +89,7 @@ VALUES: dict[str, Callable[[Mapping[str, Any]], float | None]] = {
 
 def _figure(
     name: str,
-    kind: str,
+    way: str,
     values: Iterable[float | None],
     records: Sequence[Mapping[str, Any]],
     group: dict[str, str],
@@ -96,7 +100,7 @@ def _figure(
     value, low, high = _mean(known, name, seed, resamples)
     return {
         "name": name,
-        "criteria": kind == "criteria",
+        "criteria": way,
         "value": value,
         "n": len(known),
         "n_excluded": len(records) - len(known),

@@ -13,7 +13,7 @@ import polars as pl
 from pydantic import ValidationError
 
 from habitus.errors import InputError
-from habitus.metrics.locals_heldout import BY
+from habitus.metrics.locals_heldout import BY, WAYS
 from habitus.metrics.preferences_files import Schema, read_lines, read_object
 from habitus.store import flat
 from habitus.types import Metric
@@ -21,7 +21,7 @@ from habitus.types import Metric
 RUN, HELD_OUT, CURVE, SAMPLES, WATCHED = (
     *("run.json", "heldout.json", "curve.jsonl", "samples.jsonl", "watched.jsonl"),
 )
-WARMUP = "warmup"
+WARMUP, VERDICTS = "warmup", "verdicts"
 
 WRITER = "habitus train locals"
 """The command that writes these folders."""
@@ -66,7 +66,7 @@ class LocalsRun:
     held_out: tuple[Mapping[str, Any], ...] | None
     """Records of the held-out pairs; None where none were measured."""
     figures: tuple[Metric, ...]
-    """Their figures; the group says `criteria`, "with" or "without", beside the group's own key."""
+    """Their figures; the group says `criteria`, one of `WAYS`, beside the group's own key."""
 
     @property
     def config(self) -> Mapping[str, Any]:
@@ -139,7 +139,7 @@ def _read(folder: Path, label: str) -> LocalsRun:
         folder=folder,
         record=record,
         curve=_lines(folder / CURVE, _CURVE, ("step",)),
-        warmup=_lines(folder / WARMUP / CURVE, _WARMUP, ("step",)),
+        warmup=_warmup(folder / WARMUP),
         samples=_lines(folder / SAMPLES, _SAMPLES, ("step", "pair", "text")),
         watched=_lines(folder / WATCHED, _WATCHED, ("step", "pair", "text")),
         held_out=held_out,
@@ -163,7 +163,7 @@ def _held_out(path: Path) -> tuple[tuple[Mapping[str, Any], ...] | None, tuple[M
     try:
         pairs = tuple(found["pairs"])
         for place, record in enumerate(pairs, 1):
-            for kind in ("criteria", "plain"):
+            for kind in WAYS.values():
                 look = record[kind]
                 if (look["first"] is None) != (look["second"] is None):
                     raise ValueError(f"pair {place} has a verdict in one order only")
@@ -178,8 +178,19 @@ def _held_out(path: Path) -> tuple[tuple[Mapping[str, Any], ...] | None, tuple[M
     return pairs, figures
 
 
+def _warmup(folder: Path) -> pl.DataFrame:
+    """Return the supervised steps: those on verdicts alone, then the others."""
+    first = _lines(folder / VERDICTS / CURVE, _WARMUP, ("step",))
+    then = _lines(folder / CURVE, _WARMUP, ("step",))
+    if first.is_empty():
+        return then
+    return pl.concat([first, then.with_columns(pl.col("step") + first["step"][-1])])
+
+
 def _metric(figure: Mapping[str, Any]) -> Metric:
-    group = dict(figure["group"]) | {"criteria": "with" if figure["criteria"] else "without"}
+    if figure["criteria"] not in WAYS:
+        raise ValueError(f"criteria is {figure['criteria']!r}, not one of {', '.join(WAYS)}")
+    group = dict(figure["group"]) | {"criteria": str(figure["criteria"])}
     return Metric(group=group, **{key: figure[key] for key in _METRIC})
 
 

@@ -14,7 +14,7 @@ import polars as pl
 from habitus.metrics.bootstrap import RESAMPLES
 from habitus.metrics.compare import paired, with_holm
 from habitus.metrics.credit import codes
-from habitus.metrics.locals_heldout import VALUES
+from habitus.metrics.locals_heldout import VALUES, WAYS
 from habitus.metrics.locals_read import LocalsRun
 from habitus.types import Comparison, Metric
 
@@ -23,6 +23,16 @@ BINS = 40
 
 TESTED = ("accuracy", "both_orders")
 """Measures that runs are compared in."""
+
+WORDS = {
+    "with": "with criteria",
+    "without": "without criteria",
+    "borrowed": "with borrowed criteria",
+}
+"""`WAYS` for readers."""
+
+OTHERS = ("without", "borrowed")
+"""What judging with criteria is compared with, in the same run."""
 
 CURVES = (
     *("accuracy", "both_orders", "p_a", "r_corr", "r_appr", "total", "parse_rate"),
@@ -74,13 +84,13 @@ class Test:
     measure: str
     """One of `TESTED`."""
     arms: tuple[str, str]
-    """Labels of the arms of both sides; equal for one, with criteria against without."""
+    """Labels of the arms of both sides; equal for one, with criteria against without or borrowed."""
     comparison: Comparison
     """The difference; Holm's correction is over all tests of the report."""
 
     @property
     def own(self) -> bool:
-        """Whether it is one arm, with criteria against without."""
+        """Whether it is one arm, with criteria against without or borrowed ones."""
         return self.arms[0] == self.arms[1]
 
 
@@ -226,6 +236,8 @@ def paired_tests(
 ) -> tuple[Test, ...]:
     """Compare each arm with each later one, and each arm's judgements with criteria and without.
 
+    An arm that learned to write criteria is also compared with itself after borrowed ones.
+
     A pair's value is the mean over the arm's runs that judged it. Arms are compared on the pairs
     that both judged, each in its own way: after criteria, and the base and those that learned
     verdicts only without.
@@ -246,9 +258,12 @@ def paired_tests(
             found = _paired(sides, both, columns, every, seed, resamples)
             rows.append((measure, (b.label, a.label), found))
         for arm, table in tables:
-            sides = (f"{arm.label}, with criteria", f"{arm.label}, without criteria")
-            found = _paired(sides, table, ("with", "without"), table.height, seed, resamples)
-            rows.append((measure, (arm.label, arm.label), found))
+            for way in OTHERS if arm.runs[0].way == "with" else OTHERS[:1]:
+                sides = (f"{arm.label}, {WORDS['with']}", f"{arm.label}, {WORDS[way]}")
+                found = _paired(sides, table, ("with", way), table.height, seed, resamples)
+                if way == "borrowed" and not found.n:  # nobody lends
+                    continue
+                rows.append((measure, (arm.label, arm.label), found))
     corrected = with_holm([row[2] for row in rows])
     return tuple(
         Test(measure, names, comparison)
@@ -257,22 +272,18 @@ def paired_tests(
 
 
 def _values(arm: Arm, measure: str) -> pl.DataFrame:
-    """Return a row for each pair: `pair`, `group`, and the measure `with` criteria and `without`."""
+    """Return a row for each pair: `pair`, `group`, and the measure in each of `WAYS`."""
     value: Callable[[Mapping[str, Any]], float | None] = VALUES[measure]
-    schema = {
-        "pair": pl.String, "group": pl.String, "with": pl.Float64, "without": pl.Float64,
-    }  # fmt: skip
+    schema = {"pair": pl.String, "group": pl.String, **dict.fromkeys(WAYS, pl.Float64)}
     rows = [
-        (str(each["pair"]), str(each["group"]), value(each["criteria"]), value(each["plain"]))
+        (str(each["pair"]), str(each["group"]), *(value(each[kind]) for kind in WAYS.values()))
         for run in arm.runs
         for each in run.held_out or ()
     ]
     table = pl.DataFrame(rows, schema=schema, orient="row")
     if len(arm.runs) == 1:
         return table
-    return table.group_by("pair", "group", maintain_order=True).agg(
-        pl.col("with", "without").mean()
-    )
+    return table.group_by("pair", "group", maintain_order=True).agg(pl.col(*WAYS).mean())
 
 
 def _paired(
@@ -309,7 +320,7 @@ def _seeds(arms: Sequence[Arm]) -> list[Seeds]:
 
 
 def overall(run: LocalsRun, measure: str, criteria: str) -> Metric | None:
-    """Return a run's figure over all held-out pairs, "with" criteria or "without"."""
+    """Return a run's figure over all held-out pairs, `criteria` being one of `WAYS`."""
     for metric in run.figures:
         if metric.name == measure and metric.group == {"criteria": criteria}:
             return metric

@@ -8,8 +8,9 @@ from pathlib import Path
 from pydantic_core import to_jsonable_python
 from rich.console import Console
 
+from habitus.metrics.locals_heldout import WAYS
 from habitus.metrics.locals_read import LocalsRun
-from habitus.metrics.locals_summary import Curve, LocalsFigures, Test, overall
+from habitus.metrics.locals_summary import WORDS, Curve, LocalsFigures, Test, overall
 from habitus.report import locals_figures as parts
 from habitus.report.figures import Table, versions_table
 from habitus.report.findings import Finding
@@ -192,6 +193,16 @@ def findings(view: View) -> list[Finding]:
                 f"{percent(max(p_a.value, 1 - p_a.value), 0)} of looks, whatever it is."
             )
             found.append(Finding("warning", text))
+    for test in view.figures.tests:
+        own = test.comparison
+        if test.measure == "accuracy" and own.b.endswith(WORDS["borrowed"]):
+            if own.difference is None or (own.difference > 0 and told(own)):
+                continue
+            text = (
+                f"{one_line(test.arms[0], 60)} is no more accurate after its own criteria than after "
+                f"those it wrote about other questions: {difference_words(own)}."
+            )
+            found.append(Finding("warning", text))
     if measured and measured[0].stage == "base":
         base = next(iter(view.figures.arms))
         for test in view.figures.tests:
@@ -314,7 +325,7 @@ def _print_held_out(view: View, console: Console) -> None:
     headers = ("run", "criteria", "accuracy", "95 % CI", "both", "P(A)", "R_appr", "n")
     table = make_table("Held-out pairs; both: right in both orders", headers)
     for run in view.measured:
-        for way in ("with", "without"):
+        for way in WAYS:
             cells = (one_line(run.label, 50), way, *_held_out_cells(run, way))
             table.add_row(*styled(console, cells))
     console.print(table)
@@ -323,7 +334,7 @@ def _print_held_out(view: View, console: Console) -> None:
 def _held_out_cells(run: LocalsRun, way: str) -> tuple[str, ...]:
     """Return accuracy, interval, both orders, P(A), R_appr and pairs."""
     accuracy, both, p_a = (overall(run, name, way) for name in MEASURES)
-    appr = overall(run, "r_appr", way)  # there is none without criteria
+    appr = overall(run, "r_appr", way)  # of the judge's own criteria only
     return (
         percent(accuracy.value if accuracy else None),
         bounds(accuracy.ci_low, accuracy.ci_high) if accuracy else NO_INTERVAL,

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import altair as alt
 
 from habitus.metrics.bootstrap import MIN_CLUSTERS
-from habitus.metrics.locals_heldout import BY
+from habitus.metrics.locals_heldout import BY, WAYS
 from habitus.metrics.locals_read import HELD_OUT, LocalsRun
-from habitus.metrics.locals_summary import CURVES, Curve, LocalsFigures, overall
+from habitus.metrics.locals_summary import CURVES, WORDS, Curve, LocalsFigures, overall
 from habitus.report.charts import Row, forest, heat, shown_interval
 from habitus.report.figures import MAX_CULTURES, Figure, Table, cut_table
 from habitus.report.scpo_charts import Line, lines
@@ -58,6 +58,7 @@ MEASURES = {
 """Measures on held-out pairs that are shares."""
 
 _KINDS = ("model", "alert", "baseline")
+_WAY_KINDS = ("model", "baseline", "alert")  # of WAYS
 
 
 @dataclass(frozen=True)
@@ -137,20 +138,19 @@ def _line(label: str, place: int, curve: Curve) -> Line:
 
 
 def measure_figures(view: View) -> list[Figure]:
-    """Return a chart for each measure on held-out pairs: every run, with criteria and without."""
+    """Return a chart for each measure on held-out pairs: every run, in each way of judging."""
     found = []
     for name, title in MEASURES.items():
         rows, cells = [], []
         for run in view.measured:
-            for criteria, kind in (("with", "model"), ("without", "baseline")):
-                metric = overall(run, name, criteria)
+            for way, kind in zip(WAYS, _WAY_KINDS, strict=True):
+                metric = overall(run, name, way)
                 if metric is None:
                     continue
-                words = "with criteria" if criteria == "with" else "without"
-                label = f"{short(run.label)}, {words}"
+                label = f"{short(run.label)}, {WORDS[way]}"
                 figures = (metric.value, metric.ci_low, metric.ci_high, metric.n)
                 rows.append(Row(label, *figures, 0.5 if name != "both_orders" else 0.25, kind))
-                cells.append((one_line(run.label, 80), words, *metric_cells(metric)))
+                cells.append((one_line(run.label, 80), way, *metric_cells(metric)))
         headers = ("Run", "Criteria", title, "95 % interval", "Pairs")
         table = Table(headers, tuple(cells))
         drawn = [row for row in rows if row.value is not None]

@@ -78,15 +78,15 @@ class ExampleTrainer(_Trainer):  # type: ignore[misc]
         return_outputs: bool = False,
         num_items_in_batch: Any = None,
     ) -> Any:
-        """Return the mean over examples of their mean negative log-likelihood per token."""
-        labels = inputs.pop("labels")
+        """Return the mean over examples of their tokens' weighted negative log-likelihoods."""
+        labels, weights = inputs.pop("labels"), inputs.pop("weights")
         width = labels.shape[1]
         outputs = model(**inputs, use_cache=False, logits_to_keep=width + 1)
         logits = outputs.logits[:, -(width + 1) : -1].float()
         losses = torch.nn.functional.cross_entropy(
             logits.transpose(1, 2), labels, ignore_index=-100, reduction="none"
         )
-        loss = (losses.sum(1) / (labels != -100).sum(1)).mean()
+        loss = (losses * weights).sum(1).mean()
         return (loss, outputs) if return_outputs else loss
 
 
@@ -96,7 +96,7 @@ def collate(examples: Sequence[dict[str, Any]], *, rounded: bool = False) -> dic
     So all answers begin at one place, and only their logits are computed.
 
     Args:
-        examples: Token ids.
+        examples: Token ids, and the verdict's place among those of the answer.
         rounded: Round widths up, so that there are few shapes.
     """
     before = max(len(each["prompt"]) for each in examples)
@@ -107,17 +107,21 @@ def collate(examples: Sequence[dict[str, Any]], *, rounded: bool = False) -> dic
     ids = torch.zeros((len(examples), before + after), dtype=torch.long)
     mask = torch.zeros_like(ids)
     labels = torch.full((len(examples), after), -100)
+    weights = torch.zeros((len(examples), after))
     for row, each in enumerate(examples):
         start, size = before - len(each["prompt"]), len(each["answer"])
         ids[row, start : before + size] = torch.tensor([*each["prompt"], *each["answer"]])
         mask[row, start : before + size] = 1
         labels[row, :size] = torch.tensor(each["answer"])
+        weights[row, :size] = 1 / max(1, size - 1)  # a mean over all tokens but the verdict
+        weights[row, each["verdict"]] = 1.0
     positions = (mask.cumsum(1) - 1).clamp(min=0)
     return {
         "input_ids": ids,
         "attention_mask": mask,
         "position_ids": positions,
         "labels": labels,
+        "weights": weights,
     }
 
 
@@ -146,6 +150,7 @@ def dataset(examples: Sequence[Example]) -> Any:
         {
             "prompt": [list(each.prompt) for each in examples],
             "answer": [list(each.answer) for each in examples],
+            "verdict": [each.verdict for each in examples],
         }
     )
 

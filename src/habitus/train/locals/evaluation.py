@@ -1,16 +1,22 @@
-"""How a judge does on held-out pairs: the very judge of `--mode pairwise`, with and without criteria."""
+"""How a judge does on held-out pairs: the very judge of `--mode pairwise`, with and without criteria.
+
+And after borrowed ones: criteria that it wrote about another question. A judge that uses what it
+writes is better after its own.
+"""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from habitus.clients.engine import Engine
+from habitus.clients.engine import Engine, answers
 from habitus.errors import InputError
 from habitus.metrics.bootstrap import RESAMPLES
 from habitus.metrics.locals_heldout import BY, figures
 from habitus.scorers.judge import Judge
-from habitus.train.locals.prompting import CHOSEN, Prompting, pair_item
+from habitus.train.locals.prompting import CHOSEN, REJECTED, Prompting, View, pair_item
+from habitus.train.locals.written import OPENING
 from habitus.types import Judgement, PreferencePair
 
 
@@ -36,7 +42,11 @@ def evaluate_pairs(
     resamples: int = RESAMPLES,
     advance: Callable[[int], None] = lambda count: None,
 ) -> dict[str, Any]:
-    """Judge pairs in both orders, with criteria and without; the engine stays open.
+    """Judge pairs in both orders, with criteria, without and after borrowed ones.
+
+    Borrowed criteria are those that the judge wrote about a pair of another group, in the same
+    order: the next one of the same source, language and country where there is one, in an order
+    drawn from the seed. The engine stays open.
 
     Args:
         engine: The model.
@@ -48,9 +58,10 @@ def evaluate_pairs(
         advance: Called with the number of judgements just made, two for each pair.
 
     Returns:
-        `pairs` (one record each: the two orders' log-probability of the right letter, with criteria
-        and without, and the texts), and `figures`: lists of {name, criteria, value, n,
-        n_excluded, ci_low, ci_high, group}. Intervals are 95 %, over groups of pairs. `accuracy`:
+        `pairs` (one record each: the two orders' log-probability of the right letter, after
+        `criteria`, `plain` and after `borrowed` ones, and the texts), and `figures`: lists of
+        {name, criteria ("with", "without" or "borrowed"), value, n, n_excluded, ci_low, ci_high,
+        group}. Intervals are 95 %, over groups of pairs. `accuracy`:
         the right response has the higher probability over both orders, a tie counts one half;
         `both_orders`: it has in each order; `p_a`: looks that favour the first response; `r_appr`:
         mean over orders of log p(right | criteria) - log p(right), not clipped.
@@ -64,7 +75,11 @@ def evaluate_pairs(
         for judgement in judge.judge([pair_item(pair) for pair in pairs], seed):
             found[criteria][judgement.item_id] = judgement
             advance(1)
-    records = [_record(pair, found[True][pair.id], found[False][pair.id]) for pair in pairs]
+    borrowed = _borrowed(engine, prompting, pairs, found[True], seed)
+    records = [
+        _record(pair, found[True][pair.id], found[False][pair.id], borrowed[pair.id])
+        for pair in pairs
+    ]
     return {
         "n": len(pairs),
         "seed": seed,
@@ -73,7 +88,75 @@ def evaluate_pairs(
     }
 
 
-def _record(pair: PreferencePair, written: Judgement, plain: Judgement) -> dict[str, Any]:
+def _borrowed(
+    engine: Engine,
+    prompting: Prompting,
+    pairs: Sequence[PreferencePair],
+    written: dict[str, Judgement],
+    seed: int,
+) -> dict[str, dict[str, Any]]:
+    """Return the looks at each pair after the criteria of another."""
+    texts = {pair.id: _texts(written[pair.id]) for pair in pairs}
+    lenders = _lenders([pair for pair in pairs if texts[pair.id]], seed)
+    asked = [
+        (pair.id, order, request)
+        for pair in pairs
+        if pair.id in lenders
+        for order, shown in enumerate(((CHOSEN, REJECTED), (REJECTED, CHOSEN)))
+        for text in (texts[lenders[pair.id]][order],)
+        if (request := prompting.verdict_request(View(pair_item(pair), shown), text)) is not None
+    ]
+    replies = answers(engine, [request for _, _, request in asked])
+    found: dict[str, list[float | None]] = {pair.id: [None, None] for pair in pairs}
+    for (name, order, _), reply in zip(asked, replies, strict=True):
+        if reply.logprobs is not None:
+            found[name][order] = reply.logprobs[order]
+    return {
+        name: {
+            "first": first if second is not None else None,
+            "second": second if first is not None else None,
+            "from": lenders.get(name),
+        }
+        for name, (first, second) in found.items()
+    }
+
+
+def _texts(judgement: Judgement) -> list[str]:
+    """Return the criteria with the right response shown first, and shown second.
+
+    None where the judgement failed, or where they cannot be told apart.
+    """
+    texts = [OPENING + text.rstrip() for text in (judgement.raw or "").split(OPENING)[1:]]
+    if not judgement.status.judged or len(texts) != len(judgement.passes):
+        return []
+    found = {
+        look.order.index(CHOSEN): text for look, text in zip(judgement.passes, texts, strict=True)
+    }
+    return [found[0], found[1]]
+
+
+def _lenders(pairs: Sequence[PreferencePair], seed: int) -> dict[str, str]:
+    """Return whose criteria each pair borrows: those of the next pair of another group.
+
+    Args:
+        pairs: Pairs with criteria.
+        seed: Seed of their order within a source, language and country.
+    """
+    order = list(pairs)
+    random.Random(seed).shuffle(order)  # noqa: S311 - no secret
+    order.sort(key=lambda pair: (pair.source or "", pair.language or "", pair.country or ""))
+    found = {}
+    for place, pair in enumerate(order):
+        for lender in (*order[place + 1 :], *order[:place]):
+            if lender.group != pair.group:
+                found[pair.id] = lender.id
+                break
+    return found
+
+
+def _record(
+    pair: PreferencePair, written: Judgement, plain: Judgement, borrowed: dict[str, Any]
+) -> dict[str, Any]:
     return {
         "pair": pair.id,
         "group": pair.group,
@@ -82,6 +165,7 @@ def _record(pair: PreferencePair, written: Judgement, plain: Judgement) -> dict[
         "question": pair.prompt[-1].content,
         "criteria": _looks(written) | {"text": written.raw},
         "plain": _looks(plain),
+        "borrowed": borrowed,
     }
 
 

@@ -31,13 +31,14 @@ from habitus.train.locals.evaluation import evaluate_pairs, held_out_pairs
 from habitus.train.locals.model import Policy, open_engine
 from habitus.train.locals.plan import STAGES, LocalsPlan, schedule
 from habitus.train.locals.prompting import Prompting, View, all_views, by_key
-from habitus.train.locals.supervised import learn, make_examples
+from habitus.train.locals.supervised import SupervisedSettings, learn, make_examples
 from habitus.train.locals.warmup import Kept, sample_criteria
 from habitus.train.scpo import LIBRARIES
 from habitus.train.study import MODEL, RUN
 from habitus.train.texts import first_alone, shared
 
 WARMUP, EXCLUDED, HELD_OUT, MERGED = "warmup", "excluded.jsonl", "heldout.json", "base"
+VERDICTS = "verdicts"  # in the warm-up's folder: what comes before criteria are sampled
 ROWS = 512
 """Texts that are sampled at once where tokens are recorded: a row more costs little there."""
 SAMPLED = ".sampled"  # says to the other processes of a launch that criteria are sampled
@@ -119,6 +120,7 @@ class _Run:
         if is_first():
             shutil.rmtree(plan.out / CHECKPOINTS, ignore_errors=True)
             shutil.rmtree(plan.out / WARMUP / CHECKPOINTS, ignore_errors=True)
+            shutil.rmtree(plan.out / WARMUP / VERDICTS / CHECKPOINTS, ignore_errors=True)
             (plan.out / WARMUP / SAMPLED).unlink(missing_ok=True)
         self._note(done=True)
         return self.record
@@ -219,28 +221,60 @@ class _Run:
     def _warm_up(self, policy: Policy, views: Sequence[View]) -> None:
         plan, folder = self.plan, self.plan.out / WARMUP
         kept: list[Kept] = []
+        learned, begun = 0, None
         if plan.stage != "verdict":
+            first = plan.supervised.verdict_steps
+            if first:
+                learned, begun = first * plan.supervised.batch_size, folder / VERDICTS / MODEL
+                if not self.record.get("judges"):
+                    settings = replace(plan.supervised, steps=first, verdict_share=1.0)
+                    self._learn(policy, views, (), folder / VERDICTS, settings, begun)
+                    self._note(judges=True)
+                    policy = self._policy()
+            policy = self._start_from(policy, begun) if begun else policy
             kept = self._criteria(policy, views, folder)
             policy.release()
             policy = self._policy()  # without the hooks of sampling
-        examples = make_examples(policy, self.prompting, views, kept, plan.supervised, plan.seed)
-        policy.start(plan.seed)
-        with progress("warm-up", plan.supervised.steps, unit="steps") as step:
+        saved = folder / MODEL if plan.stage == "both" else plan.out / MODEL
+        self._learn(policy, views, kept, folder, plan.supervised, saved, begun, learned)
+
+    def _learn(
+        self,
+        policy: Policy,
+        views: Sequence[View],
+        kept: Sequence[Kept],
+        folder: Path,
+        settings: SupervisedSettings,
+        saved: Path,
+        begun: Path | None = None,
+        learned: int = 0,
+    ) -> None:
+        """Learn criteria and verdicts, and save; the policy is released."""
+        seed = self.plan.seed
+        examples = make_examples(
+            policy, self.prompting, views, kept, settings, seed, learned=learned
+        )
+        policy = self._start_from(policy, begun)
+        with progress("warm-up" if kept else "verdicts", settings.steps, unit="steps") as step:
             done = learn(
-                policy,
-                examples,
-                folder,
-                plan.supervised,
-                plan.seed,
-                deadline=self.deadline,
-                advance=step,
+                policy, examples, folder, settings, seed, deadline=self.deadline, advance=step
             )
         if not done.finished:
-            raise _OutOfTimeError(f"after warm-up step {done.steps} of {plan.supervised.steps}")
+            raise _OutOfTimeError(f"after supervised step {done.steps} of {settings.steps}")
         if is_first():
-            policy.save(folder / MODEL if plan.stage == "both" else plan.out / MODEL)
+            policy.save(saved)
         policy.release()
         shared(None)  # no process goes on from an adapter that is not there yet
+
+    def _start_from(self, policy: Policy, saved: Path | None, *, merged: bool = False) -> Policy:
+        """Return the policy, to be trained from what was saved, or from the model as it is."""
+        plan = self.plan
+        if plan.load.lora is None and saved is not None:
+            policy.release()
+            policy = Policy(str(saved), plan.load, plan.out / MERGED)
+            saved = None
+        policy.start(plan.seed, saved, merged=merged)
+        return policy
 
     def _criteria(self, policy: Policy, views: Sequence[View], folder: Path) -> list[Kept]:
         plan = self.plan
@@ -277,12 +311,8 @@ class _Run:
 
     def _reinforce(self, policy: Policy, views: Sequence[View]) -> None:
         plan = self.plan
-        adapter = plan.out / WARMUP / MODEL if plan.stage == "both" else None
-        if plan.load.lora is None and adapter is not None:
-            policy.release()
-            policy = Policy(str(adapter), plan.load, plan.out / MERGED)
-            adapter = None
-        policy.start(plan.seed, adapter, merged=plan.grpo.vllm is not None)
+        saved = plan.out / WARMUP / MODEL if plan.stage == "both" else None
+        policy = self._start_from(policy, saved, merged=plan.grpo.vllm is not None)
         grpo = plan.grpo
         before = last_checkpoint(plan.out / CHECKPOINTS)
         done = int(before.name.rpartition("-")[2]) if before else 0

@@ -1,7 +1,8 @@
 """Warm-up, second part: the model learns kept criteria with their verdict, and plain verdicts.
 
-Loss: the mean over a step's examples of each example's mean negative log-likelihood per token of
-what comes after its prompt. So a verdict of one token counts as much as a text of criteria.
+Loss: the mean over a step's examples. One without criteria counts its verdict's negative
+log-likelihood; one with criteria that too, and the mean over its other tokens. So a verdict counts
+as much after criteria as without: as one token of a mean, fifty tokens of criteria would hide it.
 """
 
 from __future__ import annotations
@@ -41,6 +42,9 @@ class SupervisedSettings:
     """Learning rate at the first step; it falls linearly to 0 at the last."""
     verdict_share: float = 0.5
     """Part of the examples that are verdicts without criteria."""
+    verdict_steps: int = 0
+    """Steps on verdicts alone before criteria are sampled, with a schedule of their own: which
+    criteria help is told by the judge, and one that cannot judge cannot tell."""
     save_steps: int = 50
     """Steps between checkpoints."""
 
@@ -72,6 +76,8 @@ class Example:
     """What is read."""
     answer: tuple[int, ...]
     """What is learned."""
+    verdict: int = 0
+    """Place of the verdict in it."""
 
 
 def verdict_example(policy: Policy, prompting: Prompting, view: View) -> Example | None:
@@ -100,15 +106,16 @@ def criteria_example(
         return None
     labels = policy.encoder.label_tokens(after.answer, after.labels)
     end = _turn_end(policy)
+    criteria_ids = labels.after(_ids(policy, after.answer.removeprefix(request.answer)))
     answer = (
-        *labels.after(_ids(policy, after.answer.removeprefix(request.answer))),
+        *criteria_ids,
         labels.first[view.right],  # the very token that is asked about
         *_ids(policy, JUDGED),
         *(() if end is None else (end,)),
     )
     if len(before) + len(answer) > policy.encoder.context:
         return None
-    return Example(tuple(before), answer)
+    return Example(tuple(before), answer, len(criteria_ids))
 
 
 def _ids(policy: Policy, text: str) -> list[int]:
@@ -129,8 +136,19 @@ def make_examples(
     kept: Sequence[Kept],
     settings: SupervisedSettings,
     seed: int,
+    *,
+    learned: int = 0,
 ) -> list[Example]:
     """Return the examples of all steps, in order: both kinds shuffled and repeated as needed.
+
+    Args:
+        policy: Whose token ids they are.
+        prompting: Makes the judge's requests.
+        views: What verdicts are learned of.
+        kept: Criteria.
+        settings: How many, and of which kind.
+        seed: Seed of the order.
+        learned: Verdicts that were learned before, with the same seed: these go on after them.
 
     Raises:
         InputError: When there is nothing to learn from.
@@ -151,7 +169,7 @@ def make_examples(
         raise InputError("no pair fits into the model's context; there is nothing to learn from")
     shuffle = random.Random(seed)  # noqa: S311 - no secret
     chosen = [
-        *_repeated(verdicts, n_verdicts, shuffle),
+        *_repeated(verdicts, learned + n_verdicts, shuffle)[learned:],
         *_repeated(texts, wanted - n_verdicts, shuffle),
     ]
     shuffle.shuffle(chosen)

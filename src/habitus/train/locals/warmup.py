@@ -82,16 +82,17 @@ def sample_criteria(
         views: What to sample for.
         folder: Where `kept.jsonl` goes.
         settings: How.
-        deadline: `time.monotonic()` after which no chunk is begun; None is never.
+        deadline: `time.monotonic()` after which no chunk but the first is begun; None is never.
         advance: Called with the number of views just done.
 
     Returns:
         What is kept, or None where time ran out first.
     """
     done, counts, kept = _before(folder)
+    begun = done
     advance(done)
     while done < len(views):
-        if deadline is not None and time.monotonic() > deadline:
+        if deadline is not None and time.monotonic() > deadline and done > begun:
             return None
         chunk = views[done : done + settings.chunk]
         for found, mendable in _sampled(engine, prompting, chunk, settings):
