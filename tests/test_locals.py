@@ -1,6 +1,7 @@
 """Think-as-Locals without a model: rewards, the written form, collapse, schedule, figures."""
 
 import math
+import random
 
 import pytest
 
@@ -22,7 +23,7 @@ from habitus.train.locals.rewards import (
     swap_consistency,
     total,
 )
-from habitus.train.locals.supervised import SupervisedSettings
+from habitus.train.locals.supervised import Example, SupervisedSettings, _drawn
 from habitus.train.locals.written import mended, read_written
 from tests.training import make_pair, make_pairs
 
@@ -268,6 +269,26 @@ def test_the_schedule_keeps_both_orders_together_and_sees_all_pairs():
 def test_senseless_settings_are_refused(fields, message):
     with pytest.raises(InputError, match=message):
         GrpoSettings(**fields).check()
+
+
+def test_only_what_is_drawn_is_made_and_what_does_not_fit_is_passed_over():
+    asked = []
+
+    def make(things):
+        asked.extend(things)
+        return [None if thing == "c" else Example((), (ord(thing),)) for thing in things]
+
+    found = _drawn("abcdef", make, 3, random.Random(0))
+    assert len(found) == len(set(found)) == 3
+    assert 3 <= len(asked) <= 4
+    asked.clear()
+    found = _drawn("abcdef", make, 12, random.Random(0))
+    assert sorted(asked) == list("abcdef")  # each once, whatever it is drawn
+    assert {found.count(example) for example in found} <= {2, 3}
+    later = _drawn("abdef", make, 10, random.Random(0))[4:]
+    assert _drawn("abdef", make, 6, random.Random(0), skipped=4) == later
+    with pytest.raises(InputError, match="nothing to learn from"):
+        _drawn("ccc", make, 2, random.Random(0))
 
 
 @pytest.mark.parametrize(("batch", "micro", "found"), [(16, None, 16), (16, 4, 4), (4, 16, 4)])

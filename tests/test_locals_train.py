@@ -28,11 +28,10 @@ from habitus.train.locals.rewards import RewardSettings, label_logprob  # noqa: 
 from habitus.train.locals.run import train_locals  # noqa: E402
 from habitus.train.locals.scoring import VerdictScorer  # noqa: E402
 from habitus.train.locals.supervised import (  # noqa: E402
+    Examples,
     SupervisedSettings,
-    criteria_example,
     learn,
     make_examples,
-    verdict_example,
 )
 from habitus.train.locals.warmup import Kept, SamplingSettings, sample_criteria  # noqa: E402
 from habitus.train.locals.watched import watched_views  # noqa: E402
@@ -107,7 +106,8 @@ def test_training_reads_the_ids_that_the_judge_sends(model, policy, prompting, m
 
 def test_examples_end_in_the_very_token_that_is_asked_about(policy, prompting):
     view = views(make_pair(1), 0)[0]
-    found = criteria_example(policy, prompting, view, TEXT)
+    make = Examples(policy, prompting)
+    (found,) = make.criteria([(view, TEXT)])
     text = policy.encoder.decode(found.prompt, found.answer)
     letter = "AB"[view.right]
     assert "<criteria>\n1." + text == f"{TEXT}\n<judgement>{letter}</judgement><|im_end|>"
@@ -117,7 +117,7 @@ def test_examples_end_in_the_very_token_that_is_asked_about(policy, prompting):
     asked = labels.after(asked)
     whole = [*found.prompt, *found.answer]
     assert whole[: len(asked) + 1] == [*asked, labels.first[view.right]]
-    plain = verdict_example(policy, prompting, view)
+    (plain,) = make.verdicts([view])
     assert len(plain.answer) == 1
 
 
@@ -509,6 +509,27 @@ def test_verdicts_come_before_criteria_and_all_of_it_resumes(taught, tmp_path):
     kept = (tmp_path / "whole" / "warmup" / "kept.jsonl").read_bytes()
     assert (tmp_path / "legs" / "warmup" / "kept.jsonl").read_bytes() == kept
     assert not list((tmp_path / "whole").rglob("checkpoint-*"))
+
+
+@pytest.mark.slow
+def test_the_warm_up_of_another_run_is_ones_own(taught, tmp_path):
+    fields = {"stage": "both", "grpo": replace(taught_plan(taught, tmp_path).grpo, steps=1)}
+    one = taught_plan(taught, tmp_path / "one", **fields)
+    two = replace(one, out=tmp_path / "two", warmup_from=tmp_path / "one")
+    with pytest.raises(RunError, match="come to its reinforcement first"):
+        train_locals(two)
+    assert train_locals(one)["done"]
+    with pytest.raises(InputError, match="these differ: warmup_pairs, seed;"):
+        train_locals(replace(two, out=tmp_path / "three", seed=1, warmup_pairs=2))
+    corr = RewardSettings(w_appr=0.0)
+    found = train_locals(replace(two, rewards=corr))
+    assert found["n_criteria"] == len(read_jsonl(tmp_path / "one" / "warmup" / "kept.jsonl"))
+    whole = replace(one, out=tmp_path / "whole", rewards=corr)
+    assert train_locals(whole)["done"]
+    ours, theirs = weights_of(tmp_path / "two"), weights_of(tmp_path / "whole")
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    with pytest.raises(InputError, match="goes with --stage both"):
+        train_locals(replace(two, out=tmp_path / "four", stage="rl"))
 
 
 def test_verdicts_go_on_where_they_were(policy, prompting):

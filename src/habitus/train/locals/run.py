@@ -39,6 +39,12 @@ from habitus.train.texts import first_alone, shared
 
 WARMUP, EXCLUDED, HELD_OUT, MERGED = "warmup", "excluded.jsonl", "heldout.json", "base"
 VERDICTS = "verdicts"  # in the warm-up's folder: what comes before criteria are sampled
+OF_WARMUP = (
+    *("model", "sampling", "supervised", "warmup_pairs", "prompts", "translated", "seed", "limit"),
+    "pairs_digest",
+)
+"""What of a configuration a warm-up depends on."""
+COUNTED = ("n_criteria", "n_criteria_both_orders")
 ROWS = 512
 """Texts that are sampled at once where tokens are recorded: a row more costs little there."""
 SAMPLED = ".sampled"  # says to the other processes of a launch that criteria are sampled
@@ -71,6 +77,8 @@ def train_locals(
     plan.grpo.check()
     if plan.stage not in ("base", "rl"):
         plan.supervised.check()
+    if plan.warmup_from is not None and plan.stage != "both":
+        raise InputError(f"--warmup-from goes with --stage both, not with --stage {plan.stage}")
     if plan.stage == "base" and plan.evaluate is None:
         raise InputError("--stage base trains nothing, it only measures: add --evaluate-pairs")
     if is_first() and (plan.out / RUN).exists() and not plan.resume:
@@ -129,7 +137,11 @@ class _Run:
         plan = self.plan
         views = self._views(policy)
         if plan.stage != "rl" and not self.record.get("warmed_up"):
-            self._warm_up(policy, views)
+            if plan.warmup_from is not None:
+                policy.release()
+                self._take_warm_up(plan.warmup_from)
+            else:
+                self._warm_up(policy, views)
             self._note(warmed_up=True)
             if plan.stage == "both":
                 policy = self._policy()  # as a resumed leg would have it
@@ -166,6 +178,8 @@ class _Run:
             refuse_changes(_identity(before.get("config", {})), _identity(config), plan.out)
             self.record = before
             return
+        if plan.warmup_from is not None:
+            _same_warm_up(plan.warmup_from, config)
         self.record = {
             "method": "think-as-locals",
             "config": config,
@@ -238,6 +252,20 @@ class _Run:
         saved = folder / MODEL if plan.stage == "both" else plan.out / MODEL
         self._learn(policy, views, kept, folder, plan.supervised, saved, begun, learned)
 
+    def _take_warm_up(self, other: Path) -> None:
+        """Take the warm-up of another run."""
+        before = _same_warm_up(other, self.record["config"])
+        if is_first():
+            shutil.copytree(
+                other / WARMUP,
+                self.plan.out / WARMUP,
+                ignore=shutil.ignore_patterns(CHECKPOINTS, SAMPLED),
+                dirs_exist_ok=True,
+            )
+        shared(None)
+        self.record |= {name: before[name] for name in COUNTED if name in before}
+        self.say(f"the warm-up is that of {other}")
+
     def _learn(
         self,
         policy: Policy,
@@ -303,7 +331,7 @@ class _Run:
         if kept is None:
             raise _OutOfTimeError("while criteria were sampled")
         both = sum(each.both for each in kept)
-        self.record |= {"n_criteria": len(kept), "n_criteria_both_orders": both}
+        self.record |= dict(zip(COUNTED, (len(kept), both), strict=True))
         self.say(f"{len(kept)} criteria are kept; {both} of them help in both orders")
         if not kept:
             self.say("without criteria the warm-up learns verdicts only, and no form of a text")
@@ -420,6 +448,28 @@ class _Run:
                 advance=step,
             )
         write_json(plan.out / HELD_OUT, found)
+
+
+def _same_warm_up(other: Path, config: dict[str, Any]) -> dict[str, Any]:
+    """Return what another run's `run.json` says, if its warm-up is what this one's would be.
+
+    Raises:
+        HabitusError: When it is not, or there is none.
+    """
+    before = study.read_json(other / RUN)
+    if before is None or not before.get("warmed_up") or not (other / WARMUP / MODEL).is_dir():
+        raise RunError(
+            f"--warmup-from {other}: no run of --stage both whose warm-up is done; let it come to "
+            "its reinforcement first"
+        )
+    theirs = before["config"]
+    differing = [name for name in OF_WARMUP if config.get(name) != theirs.get(name)]
+    if differing:
+        raise InputError(
+            f"--warmup-from {other}: its warm-up is another, because these differ: "
+            f"{', '.join(differing)}; give the same options, or leave it out"
+        )
+    return before
 
 
 def _identity(config: dict[str, Any]) -> dict[str, Any]:

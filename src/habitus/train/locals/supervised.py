@@ -13,9 +13,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from habitus.clients import hf
+from habitus.clients.engine import Request
+from habitus.clients.labels import LabelTokens
 from habitus.errors import HabitusError, InputError
 from habitus.progress import processes
 from habitus.train.attention import sound_attention
@@ -26,6 +28,8 @@ from habitus.train.locals.prompting import Prompting, View, by_key
 from habitus.train.locals.warmup import Kept
 from habitus.train.locals.written import JUDGED
 from habitus.train.texts import shared
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -80,53 +84,79 @@ class Example:
     """Place of the verdict in it."""
 
 
-def verdict_example(policy: Policy, prompting: Prompting, view: View) -> Example | None:
-    """Return the right letter without criteria; None where the prompt does not fit."""
-    request = prompting.plain_request(view)
-    ids = policy.encoder.encode([request])[0]
-    if not isinstance(ids, list):
-        return None
-    labels = policy.encoder.label_tokens(request.answer, request.labels)
-    return Example(tuple(labels.after(ids)), (labels.first[view.right],))
+class Examples:
+    """Makes examples of views, many at a time."""
 
+    def __init__(self, policy: Policy, prompting: Prompting) -> None:
+        """Make none yet.
 
-def criteria_example(
-    policy: Policy, prompting: Prompting, view: View, criteria: str
-) -> Example | None:
-    """Return criteria with the right verdict, after the prompt; None where they do not fit.
+        Args:
+            policy: Whose token ids they are.
+            prompting: Makes the judge's requests.
+        """
+        self._encoder = policy.encoder
+        self._prompting = prompting
+        self._labels: dict[tuple[str, tuple[str, ...]], LabelTokens] = {}
+        ends = policy.encoder.ends()
+        others = ends - {policy.tokenizer.eos_token_id}
+        self._end = min(
+            others or ends, default=None
+        )  # of a turn: the template's, or the tokenizer's
 
-    The answer's ids are those of the whole text after the prompt's, and then what ends a turn.
-    """
-    request = prompting.criteria_request(view)
-    after = prompting.verdict_request(view, criteria)
-    if after is None or not criteria.startswith(request.answer):
-        return None
-    before = policy.encoder.encode([request])[0]
-    if not isinstance(before, list):
-        return None
-    labels = policy.encoder.label_tokens(after.answer, after.labels)
-    end = _turn_end(policy)
-    criteria_ids = labels.after(_ids(policy, after.answer.removeprefix(request.answer)))
-    answer = (
-        *criteria_ids,
-        labels.first[view.right],  # the very token that is asked about
-        *_ids(policy, JUDGED),
-        *(() if end is None else (end,)),
-    )
-    if len(before) + len(answer) > policy.encoder.context:
-        return None
-    return Example(tuple(before), answer, len(criteria_ids))
+    def verdicts(self, views: Sequence[View]) -> list[Example | None]:
+        """Return the right letter without criteria for each view; None where it does not fit."""
+        requests = [self._prompting.plain_request(view) for view in views]
+        found: list[Example | None] = []
+        encoded = self._encoder.encode(requests)
+        for view, request, ids in zip(views, requests, encoded, strict=True):
+            if isinstance(ids, list):
+                labels = self._label_tokens(request)
+                found.append(Example(tuple(labels.after(ids)), (labels.first[view.right],)))
+            else:
+                found.append(None)
+        return found
 
+    def criteria(self, asked: Sequence[tuple[View, str]]) -> list[Example | None]:
+        """Return criteria with the right verdict, after the prompt; None where they do not fit.
 
-def _ids(policy: Policy, text: str) -> list[int]:
-    return policy.encoder._inner_ids(text, policy.encoder._plain_ids)
+        The answer's ids are those of the whole text after the prompt's, and then what ends a turn.
 
+        Args:
+            asked: Views with their criteria.
+        """
+        requests = [self._prompting.criteria_request(view) for view, _ in asked]
+        encoded = self._encoder.encode(requests)
+        return [
+            self._after(view, text, request, ids) if isinstance(ids, list) else None
+            for (view, text), request, ids in zip(asked, requests, encoded, strict=True)
+        ]
 
-def _turn_end(policy: Policy) -> int | None:
-    """Return the token that ends the assistant's turn: the template's, or the tokenizer's."""
-    ends = policy.encoder.ends()
-    others = ends - {policy.tokenizer.eos_token_id}
-    return min(others or ends, default=None)
+    def _after(self, view: View, text: str, request: Request, before: list[int]) -> Example | None:
+        after = self._prompting.verdict_request(view, text)
+        if after is None or not text.startswith(request.answer):
+            return None
+        labels = self._label_tokens(after)
+        criteria = labels.after(self._ids(after.answer.removeprefix(request.answer)))
+        answer = (
+            *criteria,
+            labels.first[view.right],  # the very token that is asked about
+            *self._ids(JUDGED),
+            *(() if self._end is None else (self._end,)),
+        )
+        if len(before) + len(answer) > self._encoder.context:
+            return None
+        return Example(tuple(before), answer, len(criteria))
+
+    def _label_tokens(self, request: Request) -> LabelTokens:
+        """Return how labels follow a request; it depends on its answer's end only."""
+        labels = tuple(request.labels)
+        key = (request.answer, labels)
+        if key not in self._labels:
+            self._labels[key] = self._encoder.label_tokens(request.answer, labels)
+        return self._labels[key]
+
+    def _ids(self, text: str) -> list[int]:
+        return self._encoder._inner_ids(text, self._encoder._plain_ids)
 
 
 def make_examples(
@@ -154,33 +184,62 @@ def make_examples(
         InputError: When there is nothing to learn from.
     """
     named = by_key(views)
-    texts = [
-        example
-        for each in kept
-        if each.view in named
-        for view in (named[each.view], named[each.view].swapped)
-        if (example := criteria_example(policy, prompting, view, each.criteria)) is not None
-    ]
-    verdicts = [e for v in views if (e := verdict_example(policy, prompting, v)) is not None]
-    share = settings.verdict_share if texts else 1.0
+    make = Examples(policy, prompting)
+    texts = make.criteria(
+        [
+            (view, each.criteria)
+            for each in kept
+            if each.view in named
+            for view in (named[each.view], named[each.view].swapped)
+        ]
+    )
+    fitting = [example for example in texts if example is not None]
+    share = settings.verdict_share if fitting else 1.0
     wanted = settings.steps * settings.batch_size
     n_verdicts = round(wanted * share)
-    if not verdicts:
-        raise InputError("no pair fits into the model's context; there is nothing to learn from")
     shuffle = random.Random(seed)  # noqa: S311 - no secret
     chosen = [
-        *_repeated(verdicts, learned + n_verdicts, shuffle)[learned:],
-        *_repeated(texts, wanted - n_verdicts, shuffle),
+        *_drawn(views, make.verdicts, n_verdicts, shuffle, learned),
+        *_drawn(fitting, lambda found: found, wanted - n_verdicts, shuffle),
     ]
     shuffle.shuffle(chosen)
     return chosen
 
 
-def _repeated(examples: list[Example], count: int, shuffle: random.Random) -> list[Example]:
+def _drawn(
+    things: Sequence[T],
+    make: Callable[[list[T]], Sequence[Example | None]],
+    count: int,
+    shuffle: random.Random,
+    skipped: int = 0,
+) -> list[Example]:
+    """Return examples of things, each thing once before any comes again; only these are made.
+
+    Args:
+        things: What examples are made of.
+        make: Makes them; None where a thing makes none.
+        count: How many.
+        shuffle: Draws the order of each round.
+        skipped: Things at the beginning that are passed over.
+
+    Raises:
+        InputError: When nothing makes an example.
+    """
+    made: dict[int, Example | None] = {}
     found: list[Example] = []
     while len(found) < count:
-        found += shuffle.sample(examples, len(examples))
-    return found[:count]
+        order = shuffle.sample(range(len(things)), len(things))
+        order, skipped = order[skipped:], max(0, skipped - len(order))
+        while order and len(found) < count:
+            part, order = order[: count - len(found)], order[count - len(found) :]
+            new = [place for place in part if place not in made]
+            made.update(zip(new, make([things[place] for place in new]), strict=True))
+            found += [example for place in part if (example := made[place]) is not None]
+        if not found and len(made) == len(things):
+            raise InputError(
+                "no pair fits into the model's context; there is nothing to learn from"
+            )
+    return found
 
 
 @dataclass
