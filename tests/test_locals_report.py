@@ -258,19 +258,19 @@ def test_criteria_that_help_no_more_than_borrowed_ones_are_named(tmp_path, borro
     assert test.own
     assert test.comparison.difference == (0.0 if told else 1.0)
     said = [each.text for each in findings(view)]
-    words = "a is no more accurate after its own criteria than after those it wrote about other"
+    words = "Whether a uses the criteria it writes cannot be told"
     assert any(each.startswith(words) for each in said) == told
 
 
-def test_supervised_steps_are_one_curve(tmp_path):
+def test_supervised_steps_are_two_curves(tmp_path):
     folder = write_run(tmp_path / "a")
     for name, losses in (("warmup", (2.0, 1.0)), ("warmup/verdicts", (4.0, 3.0))):
         lines = [{"step": k, "loss": loss} for k, loss in enumerate(losses, 1)]
         (folder / name).mkdir(exist_ok=True)
         (folder / name / "curve.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
-    (run,) = read_runs([folder])
-    assert run.warmup["step"].to_list() == [1, 2, 3, 4]
-    assert run.warmup["loss"].to_list() == [4.0, 3.0, 2.0, 1.0]
+    curves = {curve.name: curve.points for curve in view_of(folder).figures.curves}
+    assert curves["verdict_loss"] == ((1.0, 4.0), (2.0, 3.0))
+    assert curves["warmup_loss"] == ((1.0, 2.0), (2.0, 1.0))
 
 
 # Criteria

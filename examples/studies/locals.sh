@@ -35,7 +35,7 @@ WRITE="--criteria ${WRITE:-}"
 [ -e "$OUT/pairs/card.json" ] || $HABITUS pairs examples/mixes/locals.toml --data "$DATA" $CUT \
     --out "$OUT/pairs"
 
-# --- training ---
+# --- training; each judge's benchmarks follow it ---
 train() { # train JOB NAME SEED OPTIONS...
     job=$1; run=$2; seed=$3; shift 3
     grep -qs '"done": *true' "$OUT/train/$run/run.json" || queue "$job" $HABITUS train locals \
@@ -43,18 +43,6 @@ train() { # train JOB NAME SEED OPTIONS...
         --model "$MODEL" --out "$OUT/train/$run" --seed "$seed" --resume --on-collapse warn \
         --warmup-pairs 800 --warmup-samples 2 $LOCALS "$@"
 }
-both="--stage both --verdict-steps $FIRST --warmup-steps $WARMUP --steps $STEPS"
-for seed in 0 1 2; do train "both-$seed" "both-$seed" $seed $both; done
-for seed in 0 1 2; do
-    train "verdict-$seed" "verdict-$seed" $seed --stage verdict --warmup-steps "$VERDICTS"
-done
-# these begin when the first run's warm-up is long done
-train both-0 corr 0 $both --rewards corr --warmup-from "$OUT/train/both-0"
-train both-1 appr 0 $both --rewards appr --warmup-from "$OUT/train/both-0"
-train both-2 cold 0 --stage rl --steps "$STEPS"
-train base base 0 --stage base
-
-# --- benchmarks: each judge's follow its job's training ---
 judge() { # judge JOB NAME MODEL OPTIONS...
     job=$1; run=$2; model=$3; shift 3
     options="--engine transformers --mode pairwise --pairs knockout $* $JUDGE ${ITEMS:+--limit $ITEMS} --resume"
@@ -65,15 +53,26 @@ judge() { # judge JOB NAME MODEL OPTIONS...
             --out "$OUT/cues/$run" $options ;;
     esac
 }
-judge both-0 corr "$OUT/train/corr/model" "$WRITE"
-judge both-1 appr "$OUT/train/appr/model" "$WRITE"
-judge both-2 cold "$OUT/train/cold/model" "$WRITE"
+
+both="--stage both --verdict-steps $FIRST --warmup-steps $WARMUP --steps $STEPS"
 for seed in 0 1 2; do
+    train "both-$seed" "both-$seed" $seed $both
     judge "both-$seed" "both-$seed" "$OUT/train/both-$seed/model" "$WRITE"
+done
+train base base 0 --stage base
+judge base base "$MODEL"
+for seed in 0 1 2; do
+    train "verdict-$seed" "verdict-$seed" $seed --stage verdict --warmup-steps "$VERDICTS"
     judge "verdict-$seed" "verdict-$seed" "$OUT/train/verdict-$seed/model"
 done
-judge base base "$MODEL"
-judge base base-criteria "$MODEL" "$WRITE"
+# by then the first run's warm-up is done, unless it was lost: start again then
+train both-0 corr 0 $both --rewards corr --warmup-from "$OUT/train/both-0"
+judge both-0 corr "$OUT/train/corr/model" "$WRITE"
+train both-1 appr 0 $both --rewards appr --warmup-from "$OUT/train/both-0"
+judge both-1 appr "$OUT/train/appr/model" "$WRITE"
+train both-2 cold 0 --stage rl --steps "$STEPS"
+judge both-2 cold "$OUT/train/cold/model" "$WRITE"
+judge base-criteria base-criteria "$MODEL" "$WRITE"
 for rule in random longest shortest; do
     [ -e "$OUT/carb/$rule/metrics.json" ] || queue rules $HABITUS evaluate "baseline:$rule" \
         --benchmark carb-open --out "$OUT/carb/$rule" ${ITEMS:+--limit $ITEMS} --resume

@@ -57,8 +57,10 @@ class LocalsRun:
     """What `run.json` says."""
     curve: pl.DataFrame
     """A row for each step of reinforcement."""
+    verdicts: pl.DataFrame
+    """A row for each supervised step on verdicts before criteria are sampled: `step`, `loss`."""
     warmup: pl.DataFrame
-    """A row for each supervised step: `step`, `loss`."""
+    """A row for each other supervised step."""
     samples: pl.DataFrame
     """Completions sampled at each step."""
     watched: pl.DataFrame
@@ -139,7 +141,8 @@ def _read(folder: Path, label: str) -> LocalsRun:
         folder=folder,
         record=record,
         curve=_lines(folder / CURVE, _CURVE, ("step",)),
-        warmup=_warmup(folder / WARMUP),
+        verdicts=_lines(folder / WARMUP / VERDICTS / CURVE, _WARMUP, ("step",)),
+        warmup=_lines(folder / WARMUP / CURVE, _WARMUP, ("step",)),
         samples=_lines(folder / SAMPLES, _SAMPLES, ("step", "pair", "text")),
         watched=_lines(folder / WATCHED, _WATCHED, ("step", "pair", "text")),
         held_out=held_out,
@@ -176,15 +179,6 @@ def _held_out(path: Path) -> tuple[tuple[Mapping[str, Any], ...] | None, tuple[M
             "run the training again with --resume"
         ) from error
     return pairs, figures
-
-
-def _warmup(folder: Path) -> pl.DataFrame:
-    """Return the supervised steps: those on verdicts alone, then the others."""
-    first = _lines(folder / VERDICTS / CURVE, _WARMUP, ("step",))
-    then = _lines(folder / CURVE, _WARMUP, ("step",))
-    if first.is_empty():
-        return then
-    return pl.concat([first, then.with_columns(pl.col("step") + first["step"][-1])])
 
 
 def _metric(figure: Mapping[str, Any]) -> Metric:

@@ -40,6 +40,9 @@ CURVES = (
 )
 """Figures of a step that are drawn, in reading order."""
 
+LOSSES = ("verdict_loss", "warmup_loss")
+"""Supervised steps before criteria are sampled, and after."""
+
 PARTS = ("seconds_generate", "seconds_score", "seconds_train")
 """What a step's time is spent on."""
 
@@ -51,7 +54,7 @@ class Curve:
     run: str
     """Label of the run."""
     name: str
-    """One of `CURVES`, or "warmup_loss"."""
+    """One of `CURVES` or `LOSSES`."""
     points: tuple[tuple[float, float], ...]
     """Mean step and mean value of each part of training that has a value."""
     first: float
@@ -166,7 +169,8 @@ def summarise_runs(
 
 def _curves(run: LocalsRun) -> list[Curve]:
     found = [curve_of(run.label, name, run.curve, name) for name in CURVES]
-    found.append(curve_of(run.label, "warmup_loss", run.warmup, "loss"))
+    for name, table in zip(LOSSES, (run.verdicts, run.warmup), strict=True):
+        found.append(curve_of(run.label, name, table, "loss"))
     return [curve for curve in found if curve is not None]
 
 

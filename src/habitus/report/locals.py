@@ -195,13 +195,19 @@ def findings(view: View) -> list[Finding]:
             found.append(Finding("warning", text))
     for test in view.figures.tests:
         own = test.comparison
-        if test.measure == "accuracy" and own.b.endswith(WORDS["borrowed"]):
+        if test.measure == "accuracy" and test.own and own.b.endswith(WORDS["borrowed"]):
             if own.difference is None or (own.difference > 0 and told(own)):
                 continue
-            text = (
-                f"{one_line(test.arms[0], 60)} is no more accurate after its own criteria than after "
-                f"those it wrote about other questions: {difference_words(own)}."
-            )
+            name = one_line(test.arms[0], 60)
+            words = difference_words(own)
+            if told(own):
+                text = f"{name} is less accurate after its own criteria than after those it wrote about other questions: {words}."
+            else:
+                text = (
+                    f"Whether {name} uses the criteria it writes cannot be told: it is as right after "
+                    f"those it wrote about other questions ({words}); a true difference of "
+                    f"{points(own.detectable, signed=False)} points would be found four times in five."
+                )
             found.append(Finding("warning", text))
     if measured and measured[0].stage == "base":
         base = next(iter(view.figures.arms))
@@ -220,8 +226,9 @@ def findings(view: View) -> list[Finding]:
 def _progress(run: LocalsRun, steps: object) -> str:
     if run.curve.height:
         return f"step {int(run.curve['step'][-1])} of {steps}"
-    if run.warmup.height:
-        return f"warm-up step {int(run.warmup['step'][-1])}"
+    for table, what in ((run.warmup, "warm-up"), (run.verdicts, "verdict")):
+        if table.height:
+            return f"{what} step {int(table['step'][-1])}"
     return "no step yet"
 
 
@@ -256,6 +263,12 @@ def _notes(view: View) -> list[str]:
     if left and measured:
         found.append(f"Without held-out pairs: {', '.join(left)}.")
     for run in view.runs:
+        shared = run.record.get("warmup_from")
+        if shared is not None:
+            took = duration(_number(run.record.get("warmup_seconds")))
+            found.append(
+                f"{run.label}: the warm-up is that of {shared}; its {took} are not in the time."
+            )
         kept = run.record.get("n_criteria")
         if kept is not None:
             both = run.record.get("n_criteria_both_orders")

@@ -10,7 +10,7 @@ import altair as alt
 from habitus.metrics.bootstrap import MIN_CLUSTERS
 from habitus.metrics.locals_heldout import BY, WAYS
 from habitus.metrics.locals_read import HELD_OUT, LocalsRun
-from habitus.metrics.locals_summary import CURVES, WORDS, Curve, LocalsFigures, overall
+from habitus.metrics.locals_summary import CURVES, LOSSES, WORDS, Curve, LocalsFigures, overall
 from habitus.report.charts import Row, forest, heat, shown_interval
 from habitus.report.figures import MAX_CULTURES, Figure, Table, cut_table
 from habitus.report.scpo_charts import Line, lines
@@ -31,6 +31,7 @@ CURVE_TITLES = {
     "entropy": "Entropy",
     "flat_groups": "Groups without spread",
     "tokens_per_second": "Speed of writing",
+    "verdict_loss": "Loss of verdicts, before criteria",
     "warmup_loss": "Loss of the warm-up",
 }
 """Figures of a step for readers."""
@@ -40,6 +41,7 @@ CURVE_UNITS = {
     "kl": "nats a token",
     "entropy": "nats a token",
     "tokens_per_second": "tokens a second",
+    "verdict_loss": "nats",
     "warmup_loss": "nats",
 }
 """Units of those that are no shares and no rewards."""
@@ -94,9 +96,7 @@ def short(label: str) -> str:
 def curve_figures(view: View) -> list[Figure]:
     """Return a chart for each figure of a step that any run has."""
     return [
-        figure
-        for name in (*CURVES, "warmup_loss")
-        if (figure := _curve_figure(view, name)) is not None
+        figure for name in (*CURVES, *LOSSES) if (figure := _curve_figure(view, name)) is not None
     ]
 
 
@@ -119,7 +119,7 @@ def _curve_figure(view: View, name: str) -> Figure | None:
     unit = "share" if name in SHARES else CURVE_UNITS.get(name, "reward")
     chart = lines(
         drawn,
-        "supervised step" if name == "warmup_loss" else "step",
+        "supervised step" if name in LOSSES else "step",
         unit,
         f"{title} by step",
         percents=name in SHARES,

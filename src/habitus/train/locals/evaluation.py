@@ -44,9 +44,10 @@ def evaluate_pairs(
 ) -> dict[str, Any]:
     """Judge pairs in both orders, with criteria, without and after borrowed ones.
 
-    Borrowed criteria are those that the judge wrote about a pair of another group, in the same
-    order: the next one of the same source, language and country where there is one, in an order
-    drawn from the seed. The engine stays open.
+    Borrowed criteria are those that the judge wrote about a pair of another group: one of the same
+    source, language and country where there is one, drawn from the seed. Whether they were written
+    in the same order or the other one is drawn too, so that a letter that they give away is right
+    by chance. The engine stays open.
 
     Args:
         engine: The model.
@@ -55,7 +56,7 @@ def evaluate_pairs(
         max_tokens: Most tokens of criteria; they are written greedily.
         seed: Seed of the bootstrap.
         resamples: Number of its replicates.
-        advance: Called with the number of judgements just made, two for each pair.
+        advance: Called with the number of judgements just made, three for each pair.
 
     Returns:
         `pairs` (one record each: the two orders' log-probability of the right letter, after
@@ -76,6 +77,7 @@ def evaluate_pairs(
             found[criteria][judgement.item_id] = judgement
             advance(1)
     borrowed = _borrowed(engine, prompting, pairs, found[True], seed)
+    advance(len(pairs))
     records = [
         _record(pair, found[True][pair.id], found[False][pair.id], borrowed[pair.id])
         for pair in pairs
@@ -98,12 +100,13 @@ def _borrowed(
     """Return the looks at each pair after the criteria of another."""
     texts = {pair.id: _texts(written[pair.id]) for pair in pairs}
     lenders = _lenders([pair for pair in pairs if texts[pair.id]], seed)
+    turned = {name: _draw(seed, name) < 0.5 for name in lenders}
     asked = [
         (pair.id, order, request)
         for pair in pairs
         if pair.id in lenders
         for order, shown in enumerate(((CHOSEN, REJECTED), (REJECTED, CHOSEN)))
-        for text in (texts[lenders[pair.id]][order],)
+        for text in (texts[lenders[pair.id]][1 - order if turned[pair.id] else order],)
         if (request := prompting.verdict_request(View(pair_item(pair), shown), text)) is not None
     ]
     replies = answers(engine, [request for _, _, request in asked])
@@ -116,6 +119,7 @@ def _borrowed(
             "first": first if second is not None else None,
             "second": second if first is not None else None,
             "from": lenders.get(name),
+            "turned": turned.get(name),
         }
         for name, (first, second) in found.items()
     }
@@ -136,22 +140,29 @@ def _texts(judgement: Judgement) -> list[str]:
 
 
 def _lenders(pairs: Sequence[PreferencePair], seed: int) -> dict[str, str]:
-    """Return whose criteria each pair borrows: those of the next pair of another group.
+    """Return whose criteria each pair borrows: those of a pair of another group, where there is one.
 
     Args:
         pairs: Pairs with criteria.
-        seed: Seed of their order within a source, language and country.
+        seed: Seed of their order: each takes the next of its source, language and country, or of
+            all where all of those are of its own group.
     """
-    order = list(pairs)
-    random.Random(seed).shuffle(order)  # noqa: S311 - no secret
-    order.sort(key=lambda pair: (pair.source or "", pair.language or "", pair.country or ""))
+    order = sorted(pairs, key=lambda pair: _draw(seed, f"{pair.id} lends"))
+    blocks: dict[tuple[str | None, ...], list[PreferencePair]] = {}
+    for pair in order:
+        blocks.setdefault((pair.source, pair.language, pair.country), []).append(pair)
     found = {}
-    for place, pair in enumerate(order):
-        for lender in (*order[place + 1 :], *order[:place]):
-            if lender.group != pair.group:
-                found[pair.id] = lender.id
-                break
+    for block in blocks.values():
+        for place, pair in enumerate(block):
+            for lender in (*block[place + 1 :], *block[:place], *order):
+                if lender.group != pair.group:
+                    found[pair.id] = lender.id
+                    break
     return found
+
+
+def _draw(seed: int, name: str) -> float:
+    return random.Random(f"{seed} {name}").random()  # noqa: S311 - no secret
 
 
 def _record(

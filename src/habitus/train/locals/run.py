@@ -44,7 +44,8 @@ OF_WARMUP = (
     "pairs_digest",
 )
 """What of a configuration a warm-up depends on."""
-COUNTED = ("n_criteria", "n_criteria_both_orders")
+COUNTED = ("n_criteria", "n_criteria_both_orders", "warmup_seconds")
+"""What `run.json` says of a warm-up."""
 ROWS = 512
 """Texts that are sampled at once where tokens are recorded: a row more costs little there."""
 SAMPLED = ".sampled"  # says to the other processes of a launch that criteria are sampled
@@ -77,6 +78,11 @@ def train_locals(
     plan.grpo.check()
     if plan.stage not in ("base", "rl"):
         plan.supervised.check()
+    if plan.supervised.verdict_steps and plan.stage not in ("warmup", "both"):
+        raise InputError(
+            f"--verdict-steps comes before criteria, and --stage {plan.stage} learns none; for "
+            "--stage verdict say --warmup-steps"
+        )
     if plan.warmup_from is not None and plan.stage != "both":
         raise InputError(f"--warmup-from goes with --stage both, not with --stage {plan.stage}")
     if plan.stage == "base" and plan.evaluate is None:
@@ -109,14 +115,15 @@ class _Run:
         plan = self.plan
         policy = self._policy()
         self._start(policy)
+        judge = policy.base_name if plan.stage == "base" else str(plan.out / MODEL)
         if self.record.get("done"):
+            if plan.evaluate is not None and not (plan.out / HELD_OUT).exists():
+                policy.release()
+                self._evaluate(judge)
             self.say(f"{plan.out} is done")
             return self.record
         try:
-            if plan.stage == "base":
-                judge = policy.base_name
-            else:
-                judge = str(plan.out / MODEL)
+            if plan.stage != "base":
                 self._train(policy)
             policy.release()
             if plan.evaluate is not None:
@@ -143,6 +150,7 @@ class _Run:
             else:
                 self._warm_up(policy, views)
             self._note(warmed_up=True)
+            self._note(warmup_seconds=self.record.get("warmup_seconds", self.record["seconds"]))
             if plan.stage == "both":
                 policy = self._policy()  # as a resumed leg would have it
         if plan.stage in ("rl", "both") and not self.record.get("reinforced"):
@@ -264,6 +272,7 @@ class _Run:
             )
         shared(None)
         self.record |= {name: before[name] for name in COUNTED if name in before}
+        self.record["warmup_from"] = str(other)
         self.say(f"the warm-up is that of {other}")
 
     def _learn(
@@ -331,7 +340,7 @@ class _Run:
         if kept is None:
             raise _OutOfTimeError("while criteria were sampled")
         both = sum(each.both for each in kept)
-        self.record |= dict(zip(COUNTED, (len(kept), both), strict=True))
+        self.record |= {"n_criteria": len(kept), "n_criteria_both_orders": both}
         self.say(f"{len(kept)} criteria are kept; {both} of them help in both orders")
         if not kept:
             self.say("without criteria the warm-up learns verdicts only, and no form of a text")
@@ -439,7 +448,7 @@ class _Run:
         pairs = held_out_pairs(plan.evaluate)
         if plan.evaluate_limit is not None:
             pairs = study.take(pairs, plan.evaluate_limit, 0)  # the same ones whatever --seed
-        with progress("held-out pairs", 2 * len(pairs), unit="judgements") as step:
+        with progress("held-out pairs", 3 * len(pairs), unit="judgements") as step:
             found = evaluate_pairs(
                 open_engine(judge, plan.load),
                 pairs,
@@ -462,8 +471,10 @@ def _same_warm_up(other: Path, config: dict[str, Any]) -> dict[str, Any]:
             f"--warmup-from {other}: no run of --stage both whose warm-up is done; let it come to "
             "its reinforcement first"
         )
-    theirs = before["config"]
-    differing = [name for name in OF_WARMUP if config.get(name) != theirs.get(name)]
+    ours, theirs = _identity(config), _identity(before["config"])
+    differing = [name for name in OF_WARMUP if ours.get(name) != theirs.get(name)]
+    if ours["grpo"]["max_new_tokens"] != theirs["grpo"].get("max_new_tokens"):
+        differing.append("max_new_tokens")  # the most of what is sampled
     if differing:
         raise InputError(
             f"--warmup-from {other}: its warm-up is another, because these differ: "
@@ -473,6 +484,10 @@ def _same_warm_up(other: Path, config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _identity(config: dict[str, Any]) -> dict[str, Any]:
-    """Return a configuration without what may change on resume: whether collapse ends a run."""
+    """Return a configuration without what may change on resume: whether collapse ends a run.
+
+    What older runs do not name is what it was then.
+    """
     grpo = {key: value for key, value in config.get("grpo", {}).items() if key != "on_collapse"}
-    return config | {"grpo": grpo}
+    supervised = {"verdict_steps": 0} | config.get("supervised", {})
+    return config | {"grpo": grpo, "supervised": supervised}
