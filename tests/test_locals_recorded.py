@@ -14,7 +14,7 @@ from habitus.train.locals.prompting import Prompting, all_views  # noqa: E402
 from habitus.train.locals.run import train_locals  # noqa: E402
 from habitus.train.locals.scoring import VerdictScorer  # noqa: E402
 from habitus.train.locals.supervised import SupervisedSettings, learn, make_examples  # noqa: E402
-from habitus.train.locals.warmup import Kept  # noqa: E402
+from habitus.train.locals.warmup import Sampled  # noqa: E402
 from tests.conftest import read_jsonl  # noqa: E402
 from tests.locals_samples import small_plan, tiny_judge  # noqa: E402
 from tests.training import make_pairs  # noqa: E402
@@ -54,7 +54,7 @@ def train(model, folder, monkeypatch, graphs, options=CPU):
     policy.start(0)
     prompting = Prompting(translated=False, max_tokens=40, seed=0)
     every = all_views(make_pairs(8, ("Chile",)), 0)
-    kept = [Kept(view.item.id, view.key, TEXT, 1.0) for view in every]
+    kept = [Sampled(view.item.id, view.key, TEXT, 1.0) for view in every]
     examples = make_examples(policy, prompting, every, kept, SETTINGS, 0)
     monkeypatch.setattr(Policy, "graphs", graphs)
     learn(policy, examples, folder, SETTINGS, 0)

@@ -33,7 +33,7 @@ from habitus.train.locals.supervised import (  # noqa: E402
     learn,
     make_examples,
 )
-from habitus.train.locals.warmup import Kept, SamplingSettings, sample_criteria  # noqa: E402
+from habitus.train.locals.warmup import Sampled, SamplingSettings, sample_criteria  # noqa: E402
 from habitus.train.locals.watched import watched_views  # noqa: E402
 from tests.conftest import read_jsonl  # noqa: E402
 from tests.locals_samples import small_plan, tiny_judge  # noqa: E402
@@ -65,7 +65,7 @@ def taught(model, tmp_path_factory):
     policy = Policy(str(model), replace(CPU, lora=None), folder / "base")
     prompting = Prompting(translated=False, max_tokens=40, seed=0)
     every = all_views(make_pairs(8, ("Chile",)), 0)
-    kept = [Kept(view.item.id, view.key, TEXT, 1.0) for view in every]
+    kept = [Sampled(view.item.id, view.key, TEXT, 1.0) for view in every]
     settings = SupervisedSettings(steps=60, batch_size=8, lr=1e-2, verdict_share=0.2)
     examples = make_examples(policy, prompting, every, kept, settings, 0)
     learn(policy, examples, folder / "run", settings, 0)
@@ -292,14 +292,18 @@ def test_criteria_are_kept_that_help_in_both_orders(
 
     pairs = make_pairs(3, ("Chile",))
     settings = SamplingSettings(samples=6, keep=1, chunk=2)
-    kept = sample_criteria(Engine(), prompting, every, tmp_path, settings)
+    found = sample_criteria(Engine(), prompting, every, tmp_path, settings)
+    kept = [each for each in found if each.kept]
     assert kept
     assert {each.criteria for each in kept} == {helpful}
     assert len({each.view for each in kept}) == len(kept)
     assert all(each.gain == pytest.approx(math.log(1.4), abs=1e-5) for each in kept)
     assert all(each.both for each in kept)
+    others = [each for each in found if not each.kept]
+    assert {each.criteria for each in others} == {one_sided}
+    assert {(each.gain, each.both) for each in others} == {(None, False)}
     # a second call has nothing to do, and an interrupted one goes on
-    assert sample_criteria(None, prompting, every, tmp_path, settings) == kept
+    assert sample_criteria(None, prompting, every, tmp_path, settings) == found
     (tmp_path / warmup.PROGRESS).unlink()
     assert sample_criteria(Engine(), prompting, every, tmp_path, settings, deadline=0.0) is None
 
@@ -512,8 +516,8 @@ def test_verdicts_come_before_criteria_and_all_of_it_resumes(taught, tmp_path):
     ours, theirs = weights_of(tmp_path / "legs"), weights_of(tmp_path / "whole")
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
     assert any(not torch.equal(theirs[name], first[name]) for name in theirs)
-    kept = (tmp_path / "whole" / "warmup" / "kept.jsonl").read_bytes()
-    assert (tmp_path / "legs" / "warmup" / "kept.jsonl").read_bytes() == kept
+    sampled = (tmp_path / "whole" / "warmup" / "criteria.jsonl").read_bytes()
+    assert (tmp_path / "legs" / "warmup" / "criteria.jsonl").read_bytes() == sampled
     assert not list((tmp_path / "whole").rglob("checkpoint-*"))
 
 
@@ -532,7 +536,9 @@ def test_the_warm_up_of_another_run_is_ones_own(taught, tmp_path):
         train_locals(replace(longer, out=tmp_path / "five"))
     corr = RewardSettings(w_appr=0.0)
     found = train_locals(replace(two, rewards=corr))
-    assert found["n_criteria"] == len(read_jsonl(tmp_path / "one" / "warmup" / "kept.jsonl"))
+    sampled = read_jsonl(tmp_path / "one" / "warmup" / "criteria.jsonl")
+    assert found["n_sampled"] == len(sampled)
+    assert found["n_criteria"] == sum(line["kept"] for line in sampled)
     whole = replace(one, out=tmp_path / "whole", rewards=corr)
     assert train_locals(whole)["done"]
     ours, theirs = weights_of(tmp_path / "two"), weights_of(tmp_path / "whole")
@@ -542,6 +548,31 @@ def test_the_warm_up_of_another_run_is_ones_own(taught, tmp_path):
         train_locals(replace(two, out=tmp_path / "six", stage="verdict", supervised=early))
     with pytest.raises(InputError, match="goes with --stage both"):
         train_locals(replace(two, out=tmp_path / "four", stage="rl"))
+
+
+def test_the_verdict_is_learned_after_criteria_that_are_not(policy, prompting):
+    every = all_views(make_pairs(4, ("Chile",)), 0)
+    other = TEXT.replace("Soba", "Thick")
+    sampled = [
+        Sampled("", view.key, text, 1.0, kept=text == TEXT)
+        for view in every
+        for text in (TEXT, other)
+    ]
+    settings = SupervisedSettings(steps=4, batch_size=8, verdict_share=0.25)
+    found = make_examples(policy, prompting, every, sampled, settings, 0)
+    sizes = [len(each.answer) for each in found]
+    assert (len(found), sizes.count(1)) == (32, 8 + 12)
+    make = Examples(policy, prompting)
+    view = every[0]
+    (whole,), (after,) = make.criteria([(view, other)]), make.verdicts_after([(view, other)])
+    assert after.answer == (whole.answer[whole.verdict],)
+    assert (*after.prompt, *after.answer) == (*whole.prompt, *whole.answer)[: len(after.prompt) + 1]
+    assert found.count(after) >= 1
+    # where all are kept, or none, there are two kinds
+    for kept, alone in ((True, 8), (False, 32)):
+        some = [replace(each, kept=kept) for each in sampled]
+        found = make_examples(policy, prompting, every, some, settings, 0)
+        assert [len(each.answer) for each in found].count(1) == alone
 
 
 def test_verdicts_go_on_where_they_were(policy, prompting):

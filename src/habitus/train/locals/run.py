@@ -32,7 +32,7 @@ from habitus.train.locals.model import Policy, open_engine
 from habitus.train.locals.plan import STAGES, LocalsPlan, schedule
 from habitus.train.locals.prompting import Prompting, View, all_views, by_key
 from habitus.train.locals.supervised import SupervisedSettings, learn, make_examples
-from habitus.train.locals.warmup import Kept, sample_criteria
+from habitus.train.locals.warmup import Sampled, sample_criteria
 from habitus.train.scpo import LIBRARIES
 from habitus.train.study import MODEL, RUN
 from habitus.train.texts import first_alone, shared
@@ -44,7 +44,7 @@ OF_WARMUP = (
     "pairs_digest",
 )
 """What of a configuration a warm-up depends on."""
-COUNTED = ("n_criteria", "n_criteria_both_orders", "warmup_seconds")
+COUNTED = ("n_criteria", "n_criteria_both_orders", "n_sampled", "warmup_seconds")
 """What `run.json` says of a warm-up."""
 ROWS = 512
 """Texts that are sampled at once where tokens are recorded: a row more costs little there."""
@@ -242,7 +242,7 @@ class _Run:
 
     def _warm_up(self, policy: Policy, views: Sequence[View]) -> None:
         plan, folder = self.plan, self.plan.out / WARMUP
-        kept: list[Kept] = []
+        criteria: list[Sampled] = []
         learned, begun = 0, None
         if plan.stage != "verdict":
             first = plan.supervised.verdict_steps
@@ -254,11 +254,11 @@ class _Run:
                     self._note(judges=True)
                     policy = self._policy()
             policy = self._start_from(policy, begun) if begun else policy
-            kept = self._criteria(policy, views, folder)
+            criteria = self._criteria(policy, views, folder)
             policy.release()
             policy = self._policy()  # without the hooks of sampling
         saved = folder / MODEL if plan.stage == "both" else plan.out / MODEL
-        self._learn(policy, views, kept, folder, plan.supervised, saved, begun, learned)
+        self._learn(policy, views, criteria, folder, plan.supervised, saved, begun, learned)
 
     def _take_warm_up(self, other: Path) -> None:
         """Take the warm-up of another run."""
@@ -279,7 +279,7 @@ class _Run:
         self,
         policy: Policy,
         views: Sequence[View],
-        kept: Sequence[Kept],
+        criteria: Sequence[Sampled],
         folder: Path,
         settings: SupervisedSettings,
         saved: Path,
@@ -289,10 +289,10 @@ class _Run:
         """Learn criteria and verdicts, and save; the policy is released."""
         seed = self.plan.seed
         examples = make_examples(
-            policy, self.prompting, views, kept, settings, seed, learned=learned
+            policy, self.prompting, views, criteria, settings, seed, learned=learned
         )
         policy = self._start_from(policy, begun)
-        with progress("warm-up" if kept else "verdicts", settings.steps, unit="steps") as step:
+        with progress("warm-up" if criteria else "verdicts", settings.steps, unit="steps") as step:
             done = learn(
                 policy, examples, folder, settings, seed, deadline=self.deadline, advance=step
             )
@@ -313,7 +313,7 @@ class _Run:
         policy.start(plan.seed, saved, merged=merged)
         return policy
 
-    def _criteria(self, policy: Policy, views: Sequence[View], folder: Path) -> list[Kept]:
+    def _criteria(self, policy: Policy, views: Sequence[View], folder: Path) -> list[Sampled]:
         plan = self.plan
         ids = list(dict.fromkeys(view.item.id for view in views))
         random.Random(plan.seed).shuffle(ids)  # noqa: S311 - no secret
@@ -324,7 +324,7 @@ class _Run:
         if policy.decoder is not None:  # what costs little by the row is done for many at once
             sampling = replace(sampling, chunk=max(sampling.chunk, ROWS // sampling.samples))
 
-        def sample() -> list[Kept] | None:
+        def sample() -> list[Sampled] | None:
             with progress("criteria", len(asked), unit="prompts") as step:
                 return sample_criteria(
                     policy.engine(),
@@ -336,15 +336,16 @@ class _Run:
                     advance=step,
                 )
 
-        kept: list[Kept] | None = first_alone(sample, folder / SAMPLED)
-        if kept is None:
+        found: list[Sampled] | None = first_alone(sample, folder / SAMPLED)
+        if found is None:
             raise _OutOfTimeError("while criteria were sampled")
-        both = sum(each.both for each in kept)
-        self.record |= {"n_criteria": len(kept), "n_criteria_both_orders": both}
-        self.say(f"{len(kept)} criteria are kept; {both} of them help in both orders")
+        kept = sum(each.kept for each in found)
+        both = sum(each.kept and each.both for each in found)
+        self.record |= {"n_criteria": kept, "n_criteria_both_orders": both, "n_sampled": len(found)}
+        self.say(f"{kept} of {len(found)} criteria are kept; {both} of these help in both orders")
         if not kept:
-            self.say("without criteria the warm-up learns verdicts only, and no form of a text")
-        return kept
+            self.say("with none kept the warm-up learns verdicts only, and no form of a text")
+        return found
 
     def _reinforce(self, policy: Policy, views: Sequence[View]) -> None:
         plan = self.plan

@@ -1,4 +1,6 @@
-"""Warm-up, second part: the model learns kept criteria with their verdict, and plain verdicts.
+"""Warm-up, second part: the model learns from examples.
+
+They are kept criteria with their verdict, verdicts after the other criteria, and plain verdicts.
 
 Loss: the mean over a step's examples. One without criteria counts its verdict's negative
 log-likelihood; one with criteria that too, and the mean over its other tokens. So a verdict counts
@@ -25,7 +27,7 @@ from habitus.train.curve import CURVE, append_lines, keep_steps
 from habitus.train.fitting import CHECKPOINTS, last_checkpoint
 from habitus.train.locals.model import Policy
 from habitus.train.locals.prompting import Prompting, View, by_key
-from habitus.train.locals.warmup import Kept
+from habitus.train.locals.warmup import Sampled
 from habitus.train.locals.written import JUDGED
 from habitus.train.texts import shared
 
@@ -45,7 +47,8 @@ class SupervisedSettings:
     lr: float = 1e-4
     """Learning rate at the first step; it falls linearly to 0 at the last."""
     verdict_share: float = 0.5
-    """Part of the examples that are verdicts without criteria."""
+    """Part of the examples that are verdicts without criteria. Of the rest one half is kept criteria with
+    their verdict, the other verdicts after criteria that are not learned, where there are some."""
     verdict_steps: int = 0
     """Steps on verdicts alone before criteria are sampled, with a schedule of their own: which
     criteria help is told by the judge, and one that cannot judge cannot tell."""
@@ -131,6 +134,16 @@ class Examples:
             for (view, text), request, ids in zip(asked, requests, encoded, strict=True)
         ]
 
+    def verdicts_after(self, asked: Sequence[tuple[View, str]]) -> list[Example | None]:
+        """Return the right letter after criteria that are read, not learned."""
+        found = self.criteria(asked)
+        return [
+            None
+            if each is None
+            else Example((*each.prompt, *each.answer[: each.verdict]), (each.answer[each.verdict],))
+            for each in found
+        ]
+
     def _after(self, view: View, text: str, request: Request, before: list[int]) -> Example | None:
         after = self._prompting.verdict_request(view, text)
         if after is None or not text.startswith(request.answer):
@@ -163,19 +176,19 @@ def make_examples(
     policy: Policy,
     prompting: Prompting,
     views: Sequence[View],
-    kept: Sequence[Kept],
+    criteria: Sequence[Sampled],
     settings: SupervisedSettings,
     seed: int,
     *,
     learned: int = 0,
 ) -> list[Example]:
-    """Return the examples of all steps, in order: both kinds shuffled and repeated as needed.
+    """Return the examples of all steps, in order: all kinds shuffled and repeated as needed.
 
     Args:
         policy: Whose token ids they are.
         prompting: Makes the judge's requests.
         views: What verdicts are learned of.
-        kept: Criteria.
+        criteria: Those that were sampled; each is used in both orders.
         settings: How many, and of which kind.
         seed: Seed of the order.
         learned: Verdicts that were learned before, with the same seed: these go on after them.
@@ -185,22 +198,25 @@ def make_examples(
     """
     named = by_key(views)
     make = Examples(policy, prompting)
-    texts = make.criteria(
-        [
+    parts = {
+        kept: [
             (view, each.criteria)
-            for each in kept
-            if each.view in named
+            for each in criteria
+            if each.kept == kept and each.view in named
             for view in (named[each.view], named[each.view].swapped)
         ]
-    )
-    fitting = [example for example in texts if example is not None]
-    share = settings.verdict_share if fitting else 1.0
+        for kept in (True, False)
+    }
+    texts = [example for example in make.criteria(parts[True]) if example is not None]
+    others = [example for example in make.verdicts_after(parts[False]) if example is not None]
     wanted = settings.steps * settings.batch_size
-    n_verdicts = round(wanted * share)
+    n_verdicts = round(wanted * settings.verdict_share) if texts or others else wanted
+    n_texts = math.ceil((wanted - n_verdicts) / (2 if others else 1)) if texts else 0
     shuffle = random.Random(seed)  # noqa: S311 - no secret
     chosen = [
         *_drawn(views, make.verdicts, n_verdicts, shuffle, learned),
-        *_drawn(fitting, lambda found: found, wanted - n_verdicts, shuffle),
+        *_drawn(texts, lambda found: found, n_texts, shuffle),
+        *_drawn(others, lambda found: found, wanted - n_verdicts - n_texts, shuffle),
     ]
     shuffle.shuffle(chosen)
     return chosen

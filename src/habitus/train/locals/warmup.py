@@ -1,6 +1,6 @@
 """Warm-up, first part: criteria by rejection sampling.
 
-For each pair and order criteria are sampled from the model as it is. Kept are those after which the
+For each pair and order criteria are sampled from the model as it is. Sampled are those after which the
 right verdict is likelier than without them in both orders, the one that they were written for and
 the other: what helps in one order only has learned a letter, not a place.
 
@@ -8,6 +8,9 @@ A model that was never trained to judge says "A" whatever it reads, and the two 
 criteria and without, differ in how strongly. Then no criteria help in both orders. Where a view has
 none that do, those are kept that raise the log-odds of the right verdict on average over the orders,
 where a liking for a letter cancels.
+
+The others are of use too: a judge should judge well after whatever it writes, so the verdict after them is
+learned, and they are not.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from habitus.clients.engine import Engine, Request, answers
@@ -25,7 +28,7 @@ from habitus.train.locals.prompting import Prompting, View
 from habitus.train.locals.written import mended
 from habitus.train.study import read_json, write_lines
 
-KEPT = "kept.jsonl"
+SAMPLED = "criteria.jsonl"
 PROGRESS = "sampled.json"
 
 
@@ -36,7 +39,7 @@ class SamplingSettings:
     samples: int = 8
     """Texts that are sampled for each pair and order."""
     keep: int = 2
-    """At most so many are kept of each, the ones that help most."""
+    """At most so many of each are learned, the ones that help most."""
     temperature: float = 1.0
     """Sampling temperature."""
     gain: float = 0.0
@@ -48,8 +51,8 @@ class SamplingSettings:
 
 
 @dataclass(frozen=True)
-class Kept:
-    """Criteria that help."""
+class Sampled:
+    """Criteria that were sampled."""
 
     pair: str
     """The pair."""
@@ -57,11 +60,13 @@ class Kept:
     """Name of the view that they were written for."""
     criteria: str
     """From `<criteria>` to `</criteria>`."""
-    gain: float
+    gain: float | None
     """Rise of the right verdict's log-probability, in the order where it is smaller; where
-    criteria do not help in both, the mean rise of its log-odds."""
+    criteria do not help in both, the mean rise of its log-odds; None where they do not help."""
     both: bool = True
     """Whether they help in both orders."""
+    kept: bool = True
+    """Whether they are learned; only the verdict after the others is."""
 
 
 def sample_criteria(
@@ -73,56 +78,56 @@ def sample_criteria(
     *,
     deadline: float | None = None,
     advance: Callable[[int], None] = lambda count: None,
-) -> list[Kept] | None:
-    """Sample criteria for views and keep those that help; goes on where it was stopped.
+) -> list[Sampled] | None:
+    """Sample criteria for views and see which help; goes on where it was stopped.
 
     Args:
         engine: The model.
         prompting: Makes the judge's requests.
         views: What to sample for.
-        folder: Where `kept.jsonl` goes.
+        folder: Where `criteria.jsonl` goes.
         settings: How.
         deadline: `time.monotonic()` after which no chunk but the first is begun; None is never.
         advance: Called with the number of views just done.
 
     Returns:
-        What is kept, or None where time ran out first.
+        All criteria, or None where time ran out first.
     """
-    done, counts, kept = _before(folder)
+    done, counts, sampled = _before(folder)
     begun = done
     advance(done)
     while done < len(views):
         if deadline is not None and time.monotonic() > deadline and done > begun:
             return None
         chunk = views[done : done + settings.chunk]
-        for found, mendable in _sampled(engine, prompting, chunk, settings):
-            kept += found
+        for found in _sampled(engine, prompting, chunk, settings):
+            sampled += found
             counts["sampled"] += settings.samples
-            counts["mended"] += mendable
         done += len(chunk)
         # the lines first: a count without its lines would lose them
-        write_lines(folder / KEPT, [vars(each) for each in kept])
-        counts["kept"] = len(kept)
-        counts["both"] = sum(each.both for each in kept)
+        write_lines(folder / SAMPLED, [vars(each) for each in sampled])
+        counts["criteria"] = len(sampled)
+        counts["kept"] = sum(each.kept for each in sampled)
+        counts["both"] = sum(each.kept and each.both for each in sampled)
         write_json(folder / PROGRESS, {"views": done, **counts})
         advance(len(chunk))
-    return kept
+    return sampled
 
 
-def _before(folder: Path) -> tuple[int, dict[str, int], list[Kept]]:
-    counts = {"sampled": 0, "mended": 0, "kept": 0, "both": 0}
+def _before(folder: Path) -> tuple[int, dict[str, int], list[Sampled]]:
+    counts = {"sampled": 0, "criteria": 0, "kept": 0, "both": 0}
     found = read_json(folder / PROGRESS)
-    if found is None or not (folder / KEPT).exists():
+    if found is None or not (folder / SAMPLED).exists():
         return 0, counts, []
-    lines = (folder / KEPT).read_bytes().splitlines()
-    kept = [Kept(**json.loads(line)) for line in lines][: found["kept"]]
-    return found["views"], {name: found[name] for name in counts}, kept
+    lines = (folder / SAMPLED).read_bytes().splitlines()
+    sampled = [Sampled(**json.loads(line)) for line in lines][: found["criteria"]]
+    return found["views"], {name: found[name] for name in counts}, sampled
 
 
 def _sampled(
     engine: Engine, prompting: Prompting, views: Sequence[View], settings: SamplingSettings
-) -> Iterator[tuple[list[Kept], int]]:
-    """Yield, for each view, what is kept and how many texts had criteria at all."""
+) -> Iterator[list[Sampled]]:
+    """Yield the criteria of each view, those that are kept first."""
     asked = [
         (view, prompting.criteria_request(view, vote=vote, temperature=settings.temperature))
         for view in views
@@ -143,15 +148,18 @@ def _sampled(
     bases = {
         v.key: pair for v, pair in zip(views, zip(plain, plain_other, strict=True), strict=True)
     }
-    gains: dict[str, list[Kept]] = {view.key: [] for view in views}
+    found_of: dict[str, list[Sampled]] = {view.key: [] for view in views}
     for (view, text), *after in zip(scored, own, other, strict=True):
-        gain = _gain(after, bases[view.key], settings)
-        if gain is not None:
-            gains[view.key].append(Kept(view.item.id, view.key, text, *gain))
+        gain, both = _gain(after, bases[view.key], settings) or (None, False)
+        each = Sampled(view.item.id, view.key, text, gain, both, kept=False)
+        found_of[view.key].append(each)
     for view in views:
-        best = sorted(gains[view.key], key=lambda each: (not each.both, -each.gain, each.criteria))
-        helping = [each for each in best if each.both] or best
-        yield helping[: settings.keep], len(texts[view.key])
+        every = sorted(
+            found_of[view.key], key=lambda each: (not each.both, -(each.gain or 0), each.criteria)
+        )
+        helping = [each for each in every if each.gain is not None]
+        best = ([each for each in helping if each.both] or helping)[: settings.keep]
+        yield [replace(each, kept=True) for each in best] + [e for e in every if e not in best]
 
 
 def _gain(
