@@ -204,8 +204,8 @@ def findings(view: View) -> list[Finding]:
                 text = f"{name} is less accurate after its own criteria than after those it wrote about other questions: {words}."
             else:
                 text = (
-                    f"Whether {name} uses the criteria it writes cannot be told: it is as right after "
-                    f"those it wrote about other questions ({words}); a true difference of "
+                    f"Whether {name} uses the criteria it writes cannot be told: its own against those "
+                    f"it wrote about other questions {words}; a true difference of "
                     f"{points(own.detectable, signed=False)} points would be found four times in five."
                 )
             found.append(Finding("warning", text))

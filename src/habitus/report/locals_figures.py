@@ -10,7 +10,7 @@ import altair as alt
 from habitus.metrics.bootstrap import MIN_CLUSTERS
 from habitus.metrics.locals_heldout import BY, WAYS
 from habitus.metrics.locals_read import HELD_OUT, LocalsRun
-from habitus.metrics.locals_summary import CURVES, LOSSES, WORDS, Curve, LocalsFigures, overall
+from habitus.metrics.locals_summary import CURVES, LOSSES, Curve, LocalsFigures, overall
 from habitus.report.charts import Row, forest, heat, shown_interval
 from habitus.report.figures import MAX_CULTURES, Figure, Table, cut_table
 from habitus.report.scpo_charts import Line, lines
@@ -147,7 +147,7 @@ def measure_figures(view: View) -> list[Figure]:
                 metric = overall(run, name, way)
                 if metric is None:
                     continue
-                label = f"{short(run.label)}, {WORDS[way]}"
+                label = f"{short(run.label)}, {way}"
                 figures = (metric.value, metric.ci_low, metric.ci_high, metric.n)
                 rows.append(Row(label, *figures, 0.5 if name != "both_orders" else 0.25, kind))
                 cells.append((one_line(run.label, 80), way, *metric_cells(metric)))
