@@ -10,6 +10,8 @@ import pytest
 torch = pytest.importorskip("torch")
 trl = pytest.importorskip("trl")
 
+from habitus.cli.downstream_policy import _plan  # noqa: E402
+from habitus.cli.downstream_policy import policy as policy_command  # noqa: E402
 from habitus.cli.main import run as cli  # noqa: E402
 from habitus.downstream.pick import AnswerSet  # noqa: E402
 from habitus.downstream.plan import ScorerChoice  # noqa: E402
@@ -429,3 +431,11 @@ def test_a_listwise_judge_has_26_letters(model, data, tmp_path, monkeypatch):
     plan = small_plan(model, data, tmp_path / "out", scorers=(ScorerChoice("judge:m"),))
     with pytest.raises(InputError, match="26 letters for --n 14 answers before training"):
         train_policies(replace(plan, n=14, held_out_limit=1))
+
+
+def test_the_commands_options_reach_the_plan(tmp_path):
+    words = ["--task", "blend-short", "--data", str(tmp_path), "--policy", "m", "--out", "o"]
+    words += ["--scorer", "baseline:longest", "--no-graphs", "--lr", "1e-4"]
+    with policy_command.make_context("policy", words) as context:
+        plan = _plan(context.params)
+    assert (plan.load.graphs, plan.grpo.lr, plan.load.lora) == (False, 1e-4, 16)

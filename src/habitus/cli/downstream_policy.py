@@ -51,6 +51,7 @@ SECTIONS: dict[str, tuple[tuple[str, dict[str, Any]], ...]] = {
         ("--full", {"is_flag": True, "help": "Train all weights, not an adapter."}),
         ("--precision", {"type": click.Choice(["fp32", "bf16"]), "help": "bf16 is autocast: what is trained stays float32.  [default: bf16 on a GPU, fp32 on a CPU]"}),
         ("--device", {"metavar": "DEVICE", "help": "cpu, or the accelerator.  [default: the best there is]"}),
+        ("--graphs/--no-graphs", {"default": True, "help": "Record tokens as CUDA graphs, on an NVIDIA GPU.  [default: graphs]"}),
         ("--threads", {"type": COUNT, "metavar": "N", "help": "CPU threads.  [default: all cores]"}),
         ("--context", {"type": COUNT, "metavar": "N", "help": "Most tokens of a prompt with its answer; longer prompts are left out.  [default: 1024, or the model's limit]"}),
         ("--batch-tokens", {"type": COUNT, "metavar": "N", "help": "Tokens in a batch when held-out answers are drawn."}),
@@ -140,7 +141,7 @@ def _plan(given: dict[str, Any]) -> PolicyPlan:
         *("steps", "group", "prompts_per_step", "micro_batch", "beta", "epsilon"),
         *("scale_rewards", "temperature", "gradient_checkpointing", "save_steps"),
     )
-    loading = ("revision", "context", "device", "precision", "threads", "batch_tokens")
+    loading = ("revision", "context", "device", "precision", "graphs", "threads", "batch_tokens")
     same = (
         *("task", "data", "policy", "out", "n", "top_p", "seed", "limit", "held_out"),
         *("held_out_limit", "language", "generations", "max_seconds", "resume", "retry_failed"),
