@@ -23,8 +23,8 @@ set -eu
 
 . "$(dirname "$0")/common.sh"
 FIRST=${FIRST:-500}
-WARMUP=${WARMUP:-250}
-STEPS=${STEPS:-60}
+WARMUP=${WARMUP:-400}
+STEPS=${STEPS:-40}
 VERDICTS=${VERDICTS:-3000}
 PAIRS=${PAIRS:-}
 ITEMS=${ITEMS:-}
@@ -54,7 +54,7 @@ judge() { # judge JOB NAME MODEL OPTIONS...
     esac
 }
 
-both="--stage both --verdict-steps $FIRST --warmup-steps $WARMUP --steps $STEPS"
+both="--stage both --verdict-steps $FIRST --verdict-share 0.2 --warmup-steps $WARMUP --steps $STEPS"
 for seed in 0 1 2; do
     train "both-$seed" "both-$seed" $seed $both
     judge "both-$seed" "both-$seed" "$OUT/train/both-$seed/model" "$WRITE"

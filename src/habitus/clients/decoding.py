@@ -21,7 +21,7 @@ from transformers import Cache, StaticCache
 from transformers.cache_utils import StaticLayer
 
 from habitus.clients.prefix import cache_name
-from habitus.clients.recording import given_up
+from habitus.clients.recording import beside, given_up
 
 ROWS, WIDTH = 32, 128
 """Rows and widths are rounded up to multiples of these, so that there are few shapes."""
@@ -247,11 +247,8 @@ class Decoder:
 
     def _record_step(self, step: _Step) -> None:
         cuda: Any = torch.cuda
-        stream = cuda.Stream()
-        stream.wait_stream(cuda.current_stream())
-        with cuda.stream(stream):  # what is set up at first use is set up beside the recording
+        with beside():
             self._forward(step)
-        cuda.current_stream().wait_stream(stream)
         torch.clear_autocast_cache()  # weights that were cast before would be those of before
         graph = cuda.CUDAGraph()
         with cuda.graph(graph, capture_error_mode="thread_local"):

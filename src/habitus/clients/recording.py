@@ -2,9 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import torch
+
+
+@contextmanager
+def beside() -> Iterator[None]:
+    """Compute beside a recording, on the current GPU: what is set up at first use is set up there.
+
+    It is one stream for all recordings: memory is kept by stream, and one of its own for each would
+    keep what its pass took for as long as the process lives. What it took is given back.
+    """
+    stream = _stream(torch.cuda.current_device())
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        yield
+    torch.cuda.current_stream().wait_stream(stream)
+    torch.cuda.empty_cache()
+
+
+@cache
+def _stream(device: int) -> Any:
+    cuda: Any = torch.cuda
+    return cuda.Stream(device)
 
 
 def given_up(error: Exception) -> str:

@@ -145,15 +145,12 @@ class StepGraphs:
     ) -> _Recorded:
         import torch
 
+        from habitus.clients.recording import beside
+
         kept = {name: value.clone() for name, value in inputs.items()}
         self._set_gradients(self._parameters, [None] * len(self._parameters))
-        # What is set up at first use is set up by a pass beside the recording.
-        cuda: Any = torch.cuda
-        stream = cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
+        with beside():
             compute(kept).backward()
-        torch.cuda.current_stream().wait_stream(stream)
         if not self._gradients:
             self._used = [each for each in self._parameters if each.grad is not None]
             self._gradients = [torch.zeros_like(each) for each in self._used]

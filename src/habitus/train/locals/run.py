@@ -343,6 +343,10 @@ class _Run:
         both = sum(each.kept and each.both for each in found)
         self.record |= {"n_criteria": kept, "n_criteria_both_orders": both, "n_sampled": len(found)}
         self.say(f"{kept} of {len(found)} criteria are kept; {both} of these help in both orders")
+        if kept and not both and not plan.supervised.verdict_steps:
+            self.say(
+                "a model that cannot judge cannot tell which help: --verdict-steps comes first"
+            )
         if not kept:
             self.say("with none kept the warm-up learns verdicts only, and no form of a text")
         return found
