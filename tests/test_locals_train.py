@@ -618,6 +618,15 @@ def test_collapse_stops_training_and_keeps_a_checkpoint(model, tmp_path):
 
 
 @pytest.mark.slow
+def test_weights_that_explode_end_in_one_line(taught, tmp_path):
+    plan = taught_plan(taught, tmp_path / "out")
+    plan = replace(plan, grpo=replace(plan.grpo, lr=1e30))
+    with pytest.raises(HabitusError, match=r"diverged in step 1: its weights .* lower --lr"):
+        train_locals(plan)
+    assert not list((tmp_path / "out").rglob("checkpoint-*"))
+
+
+@pytest.mark.slow
 def test_two_processes_learn_what_one_does_and_one_of_them_writes(model, tmp_path):
     pairs = make_pairs(8, ("Chile",))
     (tmp_path / "pairs.jsonl").write_bytes(b"".join(dump_line(pair) for pair in pairs))

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import torch
+
 from habitus.errors import HabitusError
 from habitus.train.curve import CURVE, SAMPLES, append_lines, finite, keep_steps, mean
 from habitus.train.locals._grpo import IdsGRPOTrainer, TrainerCallback
@@ -77,6 +79,12 @@ def step_figures(
         "completions": len(records),
         "tokens": sum(int(record["tokens"]) for record in records),
     }
+
+
+DIVERGED = (
+    "training diverged in step {step}: {what} finite, so nothing can be learned any more; begin "
+    "again in another --out with a lower --lr"
+)
 
 
 class StepRecorder(TrainerCallback):  # type: ignore[misc]
@@ -199,13 +207,18 @@ class StepRecorder(TrainerCallback):  # type: ignore[misc]
                         self._board.add_scalar(f"{self._title}/{name}", value, state.global_step)
         norm = logs.get("grad_norm")
         if norm is not None and not math.isfinite(norm):
-            raise HabitusError(
-                f"training diverged in step {state.global_step}: its gradient is not a number, so "
-                "nothing can be learned any more; begin again in another --out with a lower --lr"
-            )
+            raise HabitusError(DIVERGED.format(step=state.global_step, what="its gradient is not"))
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Ask for the log of this step, and look at the clock."""
+        """Ask for the log of this step, and look at the weights and the clock.
+
+        Raises:
+            HabitusError: When the weights have grown out of all numbers: no text can be drawn from
+                them, and no checkpoint is to be written of them.
+        """
+        trained = [each.detach() for each in kwargs["model"].parameters() if each.requires_grad]
+        if not bool(torch.nn.utils.get_total_norm(trained).isfinite()):
+            raise HabitusError(DIVERGED.format(step=state.global_step, what="its weights are not"))
         self._advance(1)
         if self._watcher is not None and state.is_world_process_zero:
             self._watcher.look(state.global_step)

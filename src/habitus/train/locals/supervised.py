@@ -102,9 +102,8 @@ class Examples:
         self._labels: dict[tuple[str, tuple[str, ...]], LabelTokens] = {}
         ends = policy.encoder.ends()
         others = ends - {policy.tokenizer.eos_token_id}
-        self._end = min(
-            others or ends, default=None
-        )  # of a turn: the template's, or the tokenizer's
+        # what ends a turn: the template's token, or the tokenizer's
+        self._end = min(others or ends, default=None)
 
     def verdicts(self, views: Sequence[View]) -> list[Example | None]:
         """Return the right letter without criteria for each view; None where it does not fit."""
