@@ -56,10 +56,10 @@ classifier() { # classifier NAME PAIRS STEPS
         --pairs "$OUT/pairs/$2" --base "$MODEL" --out "$OUT/rm/$1" --resume --lora --lr 1e-4 \
         --batch-size 32 --micro-batch 8 --max-steps "$3" --limit "${TRAIN:-16000}" $TRAINING
 }
-locals() { # locals NAME STAGE
+locals() { # locals NAME STAGE OPTIONS
     [ -e "$OUT/locals/$1/model/adapter_config.json" ] || queue "$1" $HABITUS train locals \
         --pairs "$OUT/pairs/mix" --model "$MODEL" --out "$OUT/locals/$1" --stage "$2" --resume \
-        --warmup-steps "$STEPS" --steps "$SHORT" --on-collapse warn $LOCALS
+        --warmup-steps "$STEPS" --steps "$SHORT" --on-collapse warn ${3:-} $LOCALS
 }
 
 classifier mix-short mix "$SHORT"
@@ -73,7 +73,7 @@ classifier general general "$STEPS"
     --country Mexico --country Spain --variant weight --fold split --lr 1e-5 --batch-size 16 \
     --micro-batch 8 --keep-model --resume $LIMITED $TRAINING
 [ "$NUMBER" -lt 15 ] || [ -n "${VERDICT:-}" ] || locals verdict verdict
-[ "$NUMBER" -lt 16 ] || [ -n "${BOTH:-}" ] || locals both both
+[ "$NUMBER" -lt 16 ] || [ -n "${BOTH:-}" ] || locals both both "--verdict-steps $STEPS"
 
 # --- what they are called, which training they share, after which job, and how they are run ---
 head -n "$NUMBER" > "$OUT/models.txt" <<EOF
