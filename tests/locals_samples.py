@@ -13,6 +13,9 @@ from habitus.train.locals.warmup import SamplingSettings
 from tests.tiny_models import make_language_model
 from tests.training import make_pairs
 
+CPU = ModelOptions(device="cpu", lora=2, threads=1)
+TEXT = "<criteria>\n1. A long life.\n2. Soba noodles.\n</criteria>"
+
 
 def tiny_judge(folder: Path, seed: int = 0) -> Path:
     """A random causal model with room for the judge's prompts."""

@@ -31,6 +31,10 @@ class _Chat:
     """Text, and whether it is the template's own."""
 
 
+MOST_LABELS = 1000
+"""Answers whose labels are remembered: those that a model wrote itself are all different."""
+
+
 class PromptEncoder:
     """Encodes the chats of requests for one tokenizer."""
 
@@ -72,6 +76,7 @@ class PromptEncoder:
                 "with --no-system merge, or give a template with --template FILE"
             )
         self._tail = self._after_user()
+        self._labels: dict[tuple[str, tuple[str, ...]], LabelTokens] = {}
         self.parameters: dict[str, Parameter] = {
             "context": context,
             "template": digest(source),
@@ -309,9 +314,14 @@ class PromptEncoder:
         Raises:
             ModelError: When the tokenizer cannot tell the labels apart by one token.
         """
-        before = with_answer(self._tail, answer)
-        stem, *whole = self._ids([before, *(before + label for label in labels)])
-        return tell_apart(stem, whole)
+        key = (answer, tuple(labels))
+        if key not in self._labels:
+            if len(self._labels) > MOST_LABELS:
+                self._labels.clear()
+            before = with_answer(self._tail, answer)
+            stem, *whole = self._ids([before, *(before + label for label in labels)])
+            self._labels[key] = tell_apart(stem, whole)
+        return self._labels[key]
 
     def decode(self, before: Sequence[int], tokens: Sequence[int]) -> str:
         """Return the text of tokens that were written after `before`."""

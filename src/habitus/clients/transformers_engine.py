@@ -18,7 +18,6 @@ from habitus.clients.causal_lm import LoadOptions, load
 from habitus.clients.chat_template import read_template
 from habitus.clients.encode import length_limit
 from habitus.clients.engine import Reply, Request
-from habitus.clients.labels import LabelTokens
 from habitus.clients.prompt_encoder import PromptEncoder
 from habitus.errors import InputError, ModelError, is_out_of_memory
 from habitus.types import Parameter, Status
@@ -116,7 +115,6 @@ class TransformersEngine:
         self._stops = stop_tokens(model, encoder)
         # its own sampling settings, such as a repetition penalty, would creep into every text
         model.generation_config = GenerationConfig()  # type: ignore[no-untyped-call]
-        self._labels: dict[tuple[str, tuple[str, ...]], LabelTokens] = {}
         self.write_with(make_decoder(model))
 
     def write_with(self, decoder: Decoder | None) -> None:
@@ -151,7 +149,7 @@ class TransformersEngine:
 
         if request.labels:
             try:
-                labels = self._label_tokens(request.answer, request.labels)
+                labels = self._encoder.label_tokens(request.answer, request.labels)
                 whole = labels.after(tokens)
             except ModelError as error:
                 return Reply(status=Status.ERROR, error=str(error))
@@ -165,14 +163,6 @@ class TransformersEngine:
         draw = Draw(request.temperature, request.seed, request.top_p)
         opened = "<think>" if self._encoder.opens_thinking and not request.answer else ""
         return _Writing(place, tokens, draw, request.max_tokens, opened)
-
-    def _label_tokens(self, answer: str, labels: tuple[str, ...]) -> LabelTokens:
-        key = (answer, labels)
-        if key not in self._labels:
-            if len(self._labels) > 1000:  # answers that the model wrote itself are all different
-                self._labels.clear()
-            self._labels[key] = self._encoder.label_tokens(answer, labels)
-        return self._labels[key]
 
     def _answer(self, questions: Sequence[_Question], replies: list[Reply | None]) -> None:
         """Answer label requests."""

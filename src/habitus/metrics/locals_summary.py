@@ -77,7 +77,7 @@ class Arm:
     @property
     def side(self) -> str:
         """Names the arm in a comparison: its label, and its way where that is without criteria."""
-        return self.label if self.runs[0].way == "with" else f"{self.label}, without criteria"
+        return self.label if self.runs[0].way == "with" else f"{self.label}, {WORDS['without']}"
 
 
 @dataclass(frozen=True)
@@ -87,14 +87,16 @@ class Test:
     measure: str
     """One of `TESTED`."""
     arms: tuple[str, str]
-    """Labels of the arms of both sides; equal for one, with criteria against without or borrowed."""
+    """Labels of the arms of both sides; equal for one, with criteria against another way."""
+    against: str | None
+    """That other way, one of `OTHERS`; None between arms."""
     comparison: Comparison
     """The difference; Holm's correction is over all tests of the report."""
 
     @property
     def own(self) -> bool:
-        """Whether it is one arm, with criteria against without or borrowed ones."""
-        return self.arms[0] == self.arms[1]
+        """Whether it is one arm, with criteria against another way."""
+        return self.against is not None
 
 
 @dataclass(frozen=True)
@@ -251,7 +253,7 @@ def paired_tests(
         seed: Seed of the resampling.
         resamples: Number of bootstrap replicates.
     """
-    rows: list[tuple[str, tuple[str, str], Comparison]] = []
+    rows: list[tuple[str, tuple[str, str], str | None, Comparison]] = []
     for measure in TESTED:
         tables = [(arm, _values(arm, measure)) for arm in arms]
         for (a, left), (b, right) in itertools.combinations(tables, 2):
@@ -260,18 +262,18 @@ def paired_tests(
             # The later arm minus the earlier one: the base comes first.
             sides, columns = (b.side, a.side), (f"{b.runs[0].way}_b", a.runs[0].way)
             found = _paired(sides, both, columns, every, seed, resamples)
-            rows.append((measure, (b.label, a.label), found))
+            rows.append((measure, (b.label, a.label), None, found))
         for arm, table in tables:
             for way in OTHERS if arm.runs[0].way == "with" else OTHERS[:1]:
                 sides = (f"{arm.label}, {WORDS['with']}", f"{arm.label}, {WORDS[way]}")
                 found = _paired(sides, table, ("with", way), table.height, seed, resamples)
                 if way == "borrowed" and not found.n:  # nobody lends
                     continue
-                rows.append((measure, (arm.label, arm.label), found))
-    corrected = with_holm([row[2] for row in rows])
+                rows.append((measure, (arm.label, arm.label), way, found))
+    corrected = with_holm([row[-1] for row in rows])
     return tuple(
-        Test(measure, names, comparison)
-        for (measure, names, _), comparison in zip(rows, corrected, strict=True)
+        Test(measure, names, against, comparison)
+        for (measure, names, against, _), comparison in zip(rows, corrected, strict=True)
     )
 
 

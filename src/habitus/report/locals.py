@@ -10,7 +10,7 @@ from rich.console import Console
 
 from habitus.metrics.locals_heldout import WAYS
 from habitus.metrics.locals_read import LocalsRun
-from habitus.metrics.locals_summary import WORDS, Curve, LocalsFigures, Test, overall
+from habitus.metrics.locals_summary import Curve, LocalsFigures, Test, overall
 from habitus.report import locals_figures as parts
 from habitus.report.figures import Table, versions_table
 from habitus.report.findings import Finding
@@ -22,7 +22,13 @@ from habitus.report.locals_criteria import (
 )
 from habitus.report.locals_figures import CURVE_TITLES, MEASURES, View, number, signed
 from habitus.report.page import build_page, shown_notes
-from habitus.report.scpo_figures import FIGURES, comparison_cells, difference_words, told
+from habitus.report.scpo_figures import (
+    FIGURES,
+    comparison_cells,
+    detectable_words,
+    difference_words,
+    told,
+)
 from habitus.report.terminal import Sparkline, make_table, say_findings, say_line, styled
 from habitus.report.text import (
     NO_INTERVAL,
@@ -32,7 +38,6 @@ from habitus.report.text import (
     duration,
     one_line,
     percent,
-    points,
 )
 from habitus.store import write_atomic, write_json
 
@@ -138,11 +143,9 @@ def verdict(view: View) -> Finding:
     names = f"{one_line(found.a, 80)} against {one_line(found.b, 80)}"
     words = f"{difference_words(found)}, {count(found.n, 'held-out pair')}"
     if not told(found):
-        detectable = points(found.detectable, signed=False)
         return Finding(
             "unclear",
-            f"{names}: cannot be told apart on these pairs ({words}); a true difference of "
-            f"{detectable} points would be found four times in five.",
+            f"{names}: cannot be told apart on these pairs ({words}); {detectable_words(found)}.",
         )
     better = found.difference > 0
     return Finding(
@@ -195,20 +198,20 @@ def findings(view: View) -> list[Finding]:
             found.append(Finding("warning", text))
     for test in view.figures.tests:
         own = test.comparison
-        if test.measure == "accuracy" and test.own and own.b.endswith(WORDS["borrowed"]):
-            if own.difference is None or (own.difference > 0 and told(own)):
-                continue
-            name = one_line(test.arms[0], 60)
-            words = difference_words(own)
-            if told(own):
-                text = f"{name} is less accurate after its own criteria than after those it wrote about other questions: {words}."
-            else:
-                text = (
-                    f"Whether {name} uses the criteria it writes cannot be told: its own against those "
-                    f"it wrote about other questions {words}; a true difference of "
-                    f"{points(own.detectable, signed=False)} points would be found four times in five."
-                )
-            found.append(Finding("warning", text))
+        if test.measure != "accuracy" or test.against != "borrowed" or own.difference is None:
+            continue
+        name = one_line(test.arms[0], 60)
+        words = difference_words(own)
+        if not told(own):
+            text = (
+                f"Whether {name} uses the criteria it writes cannot be told: its own against those "
+                f"it wrote about other questions {words}; {detectable_words(own)}."
+            )
+        elif own.difference < 0:
+            text = f"{name} is less accurate after its own criteria than after those it wrote about other questions: {words}."
+        else:
+            continue
+        found.append(Finding("warning", text))
     if measured and measured[0].stage == "base":
         base = next(iter(view.figures.arms))
         for test in view.figures.tests:

@@ -21,6 +21,7 @@ from habitus.report.scpo_figures import (
     NAMES,
     View,
     comparison_cells,
+    detectable_words,
     difference_words,
     place,
     told,
@@ -139,8 +140,7 @@ def verdict(view: View) -> Finding:
     if not told(found):
         return Finding(
             "unclear",
-            f"{names}: cannot be told apart on these pairs ({figures}); a true difference of "
-            f"{points(found.detectable, signed=False)} points would be found four times in five.",
+            f"{names}: cannot be told apart on these pairs ({figures}); {detectable_words(found)}.",
         )
     better = found.difference > 0
     return Finding(

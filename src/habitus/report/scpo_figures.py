@@ -126,6 +126,14 @@ def difference_words(found: Comparison) -> str:
     )
 
 
+def detectable_words(found: Comparison) -> str:
+    """Return how small a difference would have been found, for a sentence."""
+    return (
+        f"a true difference of {points(found.detectable, signed=False)} points would be found four "
+        "times in five"
+    )
+
+
 def tests_table(view: View) -> Table:
     """Return all tests: the averages first."""
     tests = sorted(view.figures.accuracy.tests, key=lambda test: test.country is not None)

@@ -239,12 +239,12 @@ def _lines(records: Iterable[Mapping[str, Any]]) -> Iterator[bytes]:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Read a JSON file; None where there is none, or it is torn."""
+    """Read a JSON object from a file; None where there is none, or it is torn."""
     try:
-        found: dict[str, Any] = json.loads(path.read_bytes())
+        found: Any = json.loads(path.read_bytes())
     except (OSError, ValueError):
         return None
-    return found
+    return found if isinstance(found, dict) else None
 
 
 def _rank(name: str, seed: int) -> str:

@@ -6,6 +6,7 @@ writes is better after its own.
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -154,10 +155,10 @@ def _lenders(pairs: Sequence[PreferencePair], seed: int) -> dict[str, str]:
     found = {}
     for block in blocks.values():
         for place, pair in enumerate(block):
-            for lender in (*block[place + 1 :], *block[:place], *order):
-                if lender.group != pair.group:
-                    found[pair.id] = lender.id
-                    break
+            every = itertools.chain(block[place + 1 :], block[:place], order)
+            lender = next((other for other in every if other.group != pair.group), None)
+            if lender is not None:
+                found[pair.id] = lender.id
     return found
 
 

@@ -12,7 +12,7 @@ import random
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,32 +20,33 @@ from typing import Any
 from habitus.clients import hf
 from habitus.clients.engine import Reply
 from habitus.errors import HabitusError, InputError, RunError
-from habitus.pairs import non_commercial, pairs_digest
+from habitus.pairs import non_commercial
 from habitus.progress import is_first, progress
 from habitus.store import refuse_changes, versions, write_json
 from habitus.train import study
 from habitus.train.attention import sound_attention
 from habitus.train.base import require
 from habitus.train.fitting import CHECKPOINTS, held, last_checkpoint
+from habitus.train.locals.configuration import (
+    COUNTED,
+    METHOD,
+    WARMUP,
+    configuration,
+    identity,
+    same_warm_up,
+)
 from habitus.train.locals.evaluation import evaluate_pairs, held_out_pairs
 from habitus.train.locals.model import Policy, open_engine
 from habitus.train.locals.plan import STAGES, LocalsPlan, schedule
 from habitus.train.locals.prompting import Prompting, View, all_views, by_key
 from habitus.train.locals.supervised import SupervisedSettings, learn, make_examples
-from habitus.train.locals.warmup import Sampled, sample_criteria
+from habitus.train.locals.warmup import Sampled, sample_criteria, tally
 from habitus.train.scpo import LIBRARIES
 from habitus.train.study import MODEL, RUN
 from habitus.train.texts import first_alone, shared
 
-WARMUP, EXCLUDED, HELD_OUT, MERGED = "warmup", "excluded.jsonl", "heldout.json", "base"
+EXCLUDED, HELD_OUT, MERGED = "excluded.jsonl", "heldout.json", "base"
 VERDICTS = "verdicts"  # in the warm-up's folder: what comes before criteria are sampled
-OF_WARMUP = (
-    *("model", "sampling", "supervised", "warmup_pairs", "prompts", "translated", "seed", "limit"),
-    "pairs_digest",
-)
-"""What of a configuration a warm-up depends on."""
-COUNTED = ("n_criteria", "n_criteria_both_orders", "n_sampled", "warmup_seconds")
-"""What `run.json` says of a warm-up."""
 ROWS = 512
 """Texts that are sampled at once where tokens are recorded: a row more costs little there."""
 SAMPLED = ".sampled"  # says to the other processes of a launch that criteria are sampled
@@ -163,33 +164,16 @@ class _Run:
     def _start(self, policy: Policy) -> None:
         """Write the configuration, or check that the one that is there is the same."""
         plan = self.plan
-        config = study.as_json(
-            {
-                "stage": plan.stage,
-                "model": policy.about(),
-                "rewards": asdict(plan.rewards),
-                "grpo": asdict(plan.grpo),
-                "sampling": asdict(plan.sampling),
-                "supervised": asdict(plan.supervised),
-                "warmup_pairs": plan.warmup_pairs,
-                "prompts": self.prompting.digests,
-                "translated": plan.translated,
-                "seed": plan.seed,
-                "limit": plan.limit,
-                "pairs_digest": pairs_digest(plan.pairs),
-                "evaluate_digest": None if plan.evaluate is None else pairs_digest(plan.evaluate),
-                "evaluate_limit": plan.evaluate_limit,
-            }
-        )
+        config = configuration(plan, policy, self.prompting)
         before = study.read_json(plan.out / RUN)
         if before is not None:
-            refuse_changes(_identity(before.get("config", {})), _identity(config), plan.out)
+            refuse_changes(identity(before.get("config", {})), identity(config), plan.out)
             self.record = before
             return
         if plan.warmup_from is not None:
-            _same_warm_up(plan.warmup_from, config)
+            same_warm_up(plan.warmup_from, config)
         self.record = {
-            "method": "think-as-locals",
+            "method": METHOD,
             "config": config,
             "reward_floor": plan.rewards.floor,
             "non_commercial": non_commercial(plan.pairs),
@@ -262,7 +246,7 @@ class _Run:
 
     def _take_warm_up(self, other: Path) -> None:
         """Take the warm-up of another run."""
-        before = _same_warm_up(other, self.record["config"])
+        before = same_warm_up(other, self.record["config"])
         if is_first():
             shutil.copytree(
                 other / WARMUP,
@@ -339,10 +323,9 @@ class _Run:
         found: list[Sampled] | None = first_alone(sample, folder / SAMPLED)
         if found is None:
             raise _OutOfTimeError("while criteria were sampled")
-        kept = sum(each.kept for each in found)
-        both = sum(each.kept and each.both for each in found)
-        self.record |= {"n_criteria": kept, "n_criteria_both_orders": both, "n_sampled": len(found)}
-        self.say(f"{kept} of {len(found)} criteria are kept; {both} of these help in both orders")
+        every, kept, both = tally(found).values()
+        self.record |= {"n_criteria": kept, "n_criteria_both_orders": both, "n_sampled": every}
+        self.say(f"{kept} of {every} criteria are kept; {both} of these help in both orders")
         if kept and not both and not plan.supervised.verdict_steps:
             self.say(
                 "a model that cannot judge cannot tell which help: --verdict-steps comes first"
@@ -462,37 +445,3 @@ class _Run:
                 advance=step,
             )
         write_json(plan.out / HELD_OUT, found)
-
-
-def _same_warm_up(other: Path, config: dict[str, Any]) -> dict[str, Any]:
-    """Return what another run's `run.json` says, if its warm-up is what this one's would be.
-
-    Raises:
-        HabitusError: When it is not, or there is none.
-    """
-    before = study.read_json(other / RUN)
-    if before is None or not before.get("warmed_up") or not (other / WARMUP / MODEL).is_dir():
-        raise RunError(
-            f"--warmup-from {other}: no run of --stage both whose warm-up is done; let it come to "
-            "its reinforcement first"
-        )
-    ours, theirs = _identity(config), _identity(before["config"])
-    differing = [name for name in OF_WARMUP if ours.get(name) != theirs.get(name)]
-    if ours["grpo"]["max_new_tokens"] != theirs["grpo"].get("max_new_tokens"):
-        differing.append("max_new_tokens")  # the most of what is sampled
-    if differing:
-        raise InputError(
-            f"--warmup-from {other}: its warm-up is another, because these differ: "
-            f"{', '.join(differing)}; give the same options, or leave it out"
-        )
-    return before
-
-
-def _identity(config: dict[str, Any]) -> dict[str, Any]:
-    """Return a configuration without what may change on resume: whether collapse ends a run.
-
-    What older runs do not name is what it was then.
-    """
-    grpo = {key: value for key, value in config.get("grpo", {}).items() if key != "on_collapse"}
-    supervised = {"verdict_steps": 0} | config.get("supervised", {})
-    return config | {"grpo": grpo, "supervised": supervised}

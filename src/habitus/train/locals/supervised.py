@@ -19,7 +19,6 @@ from typing import Any, TypeVar
 
 from habitus.clients import hf
 from habitus.clients.engine import Request
-from habitus.clients.labels import LabelTokens
 from habitus.errors import HabitusError, InputError
 from habitus.progress import processes
 from habitus.train.attention import sound_attention
@@ -99,7 +98,6 @@ class Examples:
         """
         self._encoder = policy.encoder
         self._prompting = prompting
-        self._labels: dict[tuple[str, tuple[str, ...]], LabelTokens] = {}
         ends = policy.encoder.ends()
         others = ends - {policy.tokenizer.eos_token_id}
         # what ends a turn: the template's token, or the tokenizer's
@@ -112,7 +110,7 @@ class Examples:
         encoded = self._encoder.encode(requests)
         for view, request, ids in zip(views, requests, encoded, strict=True):
             if isinstance(ids, list):
-                labels = self._label_tokens(request)
+                labels = self._encoder.label_tokens(request.answer, request.labels)
                 found.append(Example(tuple(labels.after(ids)), (labels.first[view.right],)))
             else:
                 found.append(None)
@@ -147,7 +145,7 @@ class Examples:
         after = self._prompting.verdict_request(view, text)
         if after is None or not text.startswith(request.answer):
             return None
-        labels = self._label_tokens(after)
+        labels = self._encoder.label_tokens(after.answer, after.labels)
         criteria = labels.after(self._ids(after.answer.removeprefix(request.answer)))
         answer = (
             *criteria,
@@ -158,14 +156,6 @@ class Examples:
         if len(before) + len(answer) > self._encoder.context:
             return None
         return Example(tuple(before), answer, len(criteria))
-
-    def _label_tokens(self, request: Request) -> LabelTokens:
-        """Return how labels follow a request; it depends on its answer's end only."""
-        labels = tuple(request.labels)
-        key = (request.answer, labels)
-        if key not in self._labels:
-            self._labels[key] = self._encoder.label_tokens(request.answer, labels)
-        return self._labels[key]
 
     def _ids(self, text: str) -> list[int]:
         return self._encoder._inner_ids(text, self._encoder._plain_ids)
@@ -214,8 +204,8 @@ def make_examples(
     shuffle = random.Random(seed)  # noqa: S311 - no secret
     chosen = [
         *_drawn(views, make.verdicts, n_verdicts, shuffle, learned),
-        *_drawn(texts, lambda found: found, n_texts, shuffle),
-        *_drawn(others, lambda found: found, wanted - n_verdicts - n_texts, shuffle),
+        *_drawn(texts, list, n_texts, shuffle),
+        *_drawn(others, list, wanted - n_verdicts - n_texts, shuffle),
     ]
     shuffle.shuffle(chosen)
     return chosen

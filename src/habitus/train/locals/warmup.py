@@ -1,6 +1,6 @@
 """Warm-up, first part: criteria by rejection sampling.
 
-For each pair and order criteria are sampled from the model as it is. Sampled are those after which the
+For each pair and order criteria are sampled from the model as it is. Kept are those after which the
 right verdict is likelier than without them in both orders, the one that they were written for and
 the other: what helps in one order only has learned a letter, not a place.
 
@@ -93,7 +93,7 @@ def sample_criteria(
     Returns:
         All criteria, or None where time ran out first.
     """
-    done, counts, sampled = _before(folder)
+    done, sampled = _before(folder)
     begun = done
     advance(done)
     while done < len(views):
@@ -102,26 +102,31 @@ def sample_criteria(
         chunk = views[done : done + settings.chunk]
         for found in _sampled(engine, prompting, chunk, settings):
             sampled += found
-            counts["sampled"] += settings.samples
         done += len(chunk)
         # the lines first: a count without its lines would lose them
         write_lines(folder / SAMPLED, [vars(each) for each in sampled])
-        counts["criteria"] = len(sampled)
-        counts["kept"] = sum(each.kept for each in sampled)
-        counts["both"] = sum(each.kept and each.both for each in sampled)
-        write_json(folder / PROGRESS, {"views": done, **counts})
+        counts = {"views": done, "sampled": done * settings.samples, **tally(sampled)}
+        write_json(folder / PROGRESS, counts)
         advance(len(chunk))
     return sampled
 
 
-def _before(folder: Path) -> tuple[int, dict[str, int], list[Sampled]]:
-    counts = {"sampled": 0, "criteria": 0, "kept": 0, "both": 0}
+def tally(sampled: Sequence[Sampled]) -> dict[str, int]:
+    """Return how many criteria there are, how many are kept, and how many of these help in both orders."""
+    kept = [each for each in sampled if each.kept]
+    return {
+        "criteria": len(sampled),
+        "kept": len(kept),
+        "both": sum(each.both for each in kept),
+    }
+
+
+def _before(folder: Path) -> tuple[int, list[Sampled]]:
     found = read_json(folder / PROGRESS)
     if found is None or not (folder / SAMPLED).exists():
-        return 0, counts, []
+        return 0, []
     lines = (folder / SAMPLED).read_bytes().splitlines()
-    sampled = [Sampled(**json.loads(line)) for line in lines][: found["criteria"]]
-    return found["views"], {name: found[name] for name in counts}, sampled
+    return found["views"], [Sampled(**json.loads(line)) for line in lines[: found["criteria"]]]
 
 
 def _sampled(
@@ -159,7 +164,7 @@ def _sampled(
         )
         helping = [each for each in every if each.gain is not None]
         best = ([each for each in helping if each.both] or helping)[: settings.keep]
-        yield [replace(each, kept=True) for each in best] + [e for e in every if e not in best]
+        yield [replace(each, kept=each in best) for each in every]
 
 
 def _gain(
