@@ -6,6 +6,7 @@ pytest.importorskip("torch")
 
 import torch
 
+import habitus.train.graphs as graphs_module
 from habitus.train.graphs import EAGER, StepGraphs
 
 
@@ -42,6 +43,34 @@ def test_where_recording_fails_the_gradients_stay_and_a_line_says_so():
     assert lines[0].endswith("going on without")
     assert graphs.run(inputs, compute, "") is None
     assert len(lines) == 1
+
+
+def test_a_larger_shape_starts_over_so_that_memory_is_that_of_the_largest(monkeypatch):
+    """What is recorded first makes the memory; a small shape's would stay beside a large one's."""
+    model, recorded = make_model("cpu"), []
+
+    class Graph:
+        def replay(self):
+            """Compute nothing."""
+
+    def record(self, inputs, compute):
+        recorded.append((inputs["ids"].shape[1], self._pool))
+        self._pool = self._pool or object()
+        self._used = list(model.parameters())
+        self._gradients = [torch.zeros_like(each) for each in self._used]
+        return graphs_module._Recorded(Graph(), dict(inputs), torch.zeros(()))
+
+    monkeypatch.setattr(StepGraphs, "_record_now", record)
+    graphs = StepGraphs(model.parameters(), pytest.fail)
+    for width in (5, 4, 8, 5, 4, 8, 5):
+        for _ in range(EAGER + 1):
+            graphs.run(batch(0, "cpu", width), loss_of(model), "")
+    assert [width for width, _ in recorded] == [5, 4, 8, 5, 4]
+    pools = [pool for _, pool in recorded]
+    assert pools[0] is pools[2] is None  # memory of its own
+    assert pools[1] is not pools[3] is pools[4] is not None
+    graphs.forget()
+    assert not graphs.used
 
 
 @pytest.mark.gpu

@@ -4,14 +4,17 @@
 #   queue JOB COMMAND...     add a command to a job; its output goes to $OUT/log/JOB
 #   work                     run what is queued; fails when something failed
 #
-# Commands of one job run one after the other, and the rest of it is left out when one fails. Folders
-# without spaces, please: what is queued is read by a shell again.
+# Commands of one job run one after the other, and the rest of it is left out when one fails. With
+# JOBS of 2 or more, what failed goes on once more at the end, one job at a time: on a shared graphics
+# card it is most often memory that ran out. Folders without spaces, please: what is queued is read
+# by a shell again.
 HABITUS=${HABITUS:-habitus}
 CUT= # of mixes: long pairs make all of a batch long
 [ ! -d "$MODEL" ] || CUT="--max-tokens 350 --tokenizer $MODEL"
 GPUS=${GPUS:-1}
 JOBS=${JOBS:-1}
 queued=0
+line=0
 mkdir -p "$OUT/queue" "$OUT/log"
 rm -f "$OUT"/queue/*
 
@@ -23,13 +26,21 @@ queue() {
         [ "$GPUS" = 1 ] || echo "export CUDA_VISIBLE_DEVICES=$(( queued % GPUS ))" > "$file"
         queued=$(( queued + 1 ))
     fi
-    echo "$* >> $OUT/log/$job 2>&1 < /dev/null ||" \
+    line=$(( line + 1 ))
+    echo "[ -e $OUT/queue/$line.done ] ||" \
+        "{ $* >> $OUT/log/$job 2>&1 < /dev/null && touch $OUT/queue/$line.done; } ||" \
         "{ echo \"$job failed: see $OUT/log/$job\" >&2; exit 1; }" >> "$file"
 }
 
 work() {
     status=0
-    find "$OUT/queue" -type f | sort | xargs -r -P "$JOBS" -n 1 sh || status=1
+    jobs=$(find "$OUT/queue" -name '*-of-*' | sort)
+    echo "$jobs" | xargs -r -P "$JOBS" -n 1 sh || status=1
+    if [ $status = 1 ] && [ "$JOBS" != 1 ]; then
+        echo "what failed goes on, one job at a time" >&2
+        status=0
+        echo "$jobs" | xargs -r -n 1 sh || status=1
+    fi
     rm -f "$OUT"/queue/*
     return $status
 }

@@ -54,7 +54,7 @@ pairs general-test "$DATA/hh-rlhf" --questions b
 classifier() { # classifier NAME PAIRS STEPS
     [ -e "$OUT/rm/$1/adapter_config.json" ] || queue "$1" $HABITUS train rm \
         --pairs "$OUT/pairs/$2" --base "$MODEL" --out "$OUT/rm/$1" --resume --lora --lr 1e-4 \
-        --batch-size 32 --micro-batch 8 --max-steps "$3" --limit "${TRAIN:-16000}" $TRAINING
+        --batch-size 32 --micro-batch 4 --max-steps "$3" --limit "${TRAIN:-16000}" $TRAINING
 }
 locals() { # locals NAME STAGE OPTIONS
     [ -e "$OUT/locals/$1/model/adapter_config.json" ] || queue "$1" $HABITUS train locals \
@@ -71,7 +71,7 @@ classifier general general "$STEPS"
 [ -e "$OUT/scpo/units/Spain--weight--foldsplit--seed0--share100/run.json" ] || queue survey \
     $HABITUS train scpo --pairs "$OUT/pairs/survey" --base "$OUT/rm/survey" --out "$OUT/scpo" \
     --country Mexico --country Spain --variant weight --fold split --lr 1e-5 --batch-size 16 \
-    --micro-batch 8 --keep-model --resume $LIMITED $TRAINING
+    --micro-batch 4 --keep-model --resume $LIMITED $TRAINING
 [ "$NUMBER" -lt 15 ] || [ -n "${VERDICT:-}" ] || locals verdict verdict
 [ "$NUMBER" -lt 16 ] || [ -n "${BOTH:-}" ] || locals both both "--verdict-steps $STEPS"
 

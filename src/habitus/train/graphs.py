@@ -2,6 +2,10 @@
 
 A step of few short pairs is thousands of small kernels, and launching them takes several times as
 long as computing them. A graph holds the kernels of one shape of batch, recorded once and replayed.
+
+Graphs of all shapes take turns in the same memory. It is of the size of the largest only if that was
+recorded first: what a small one left is too small for the parts of a larger one, which then takes memory
+of its own beside it. So a shape larger than all before starts over, and the others follow as they come.
 """
 
 from __future__ import annotations
@@ -62,6 +66,7 @@ class StepGraphs:
         self._used: list[Any] = []
         self._gradients: list[Any] = []
         self._pool: Any = None
+        self._largest = 0
         self.failed = False
         """Whether recording failed; nothing is recorded or replayed then."""
 
@@ -103,8 +108,16 @@ class StepGraphs:
 
     def forget(self) -> None:
         """Release what is recorded, with its memory."""
+        self._start_over()
+        self._used, self._gradients = [], []
+
+    def _start_over(self) -> None:
+        """Release what is recorded, but not the gradients: what is in them may be half a step."""
+        import torch
+
         self._recorded.clear()
-        self._used, self._gradients, self._pool = [], [], None
+        self._pool = None
+        torch.cuda.empty_cache()
 
     def _attach(self) -> None:
         """Let the parameters' gradients be those that graphs add to, with what is in them so far."""
@@ -128,6 +141,10 @@ class StepGraphs:
         from habitus.clients.recording import given_up
 
         before = [parameter.grad for parameter in self._parameters]
+        size = sum(value.numel() for value in inputs.values())
+        if size > self._largest:
+            self._start_over()
+            self._largest = size
         try:
             self._recorded[shape] = self._record_now(inputs, compute)
         except Exception as error:  # noqa: BLE001 - what cannot be recorded varies, none is fatal
