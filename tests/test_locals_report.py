@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import re
 
 import pytest
@@ -154,6 +155,24 @@ def test_arms_of_one_name_are_named_by_their_runs(tmp_path):
     assert list(view_of(*folders).figures.arms) == ["a-0, a-1", "a-2, a-3"]
 
 
+def test_criteria_that_help_on_most_pairs_and_cost_more_on_few_are_said_to(tmp_path):
+    helped, misled = (0.7, 0.7), (0.01, 0.01)
+    said = {}
+    for name, few in (("few", 4), ("none", 0)):
+        records = [held_out(n, misled if n < few else helped, (0.6, 0.6)) for n in range(12)]
+        one = write_run(tmp_path / name / "base", stage="base", records=[held_out(0, RIGHT, RIGHT)])
+        run = write_run(tmp_path / name / "run", records=records)
+        found = [each.text for each in findings(view_of(one, run))]
+        said[name] = [text for text in found if "cost more" in text]
+    rise, fall = math.log(0.7 / 0.6), math.log(0.01 / 0.6)
+    assert said["none"] == []
+    assert said["few"] == [
+        "Criteria of run make the right verdict likelier on most pairs (median R_appr "
+        f"+{rise:.3f}), and where they mislead it they cost more "
+        f"(mean \N{MINUS SIGN}{-(8 * rise + 4 * fall) / 12:.3f})."
+    ]
+
+
 def test_too_narrow_an_interval_is_said_to_be(tmp_path):
     one, other = two(tmp_path, n=29)
     assert "too narrow" in appr_table(view_of(one, other)).note
@@ -178,6 +197,9 @@ def test_a_run_under_way_is_read_and_a_torn_line_left_out(tmp_path):
     assert "a is not finished: step 2 of 4." in [each.text for each in findings(found)]
     assert verdict(found).tone == "empty"
     render_locals(found)
+    write_run(tmp_path / "a", done=False, curve=[step(n) for n in (1, 2, 3, 4)])
+    text = "a is not finished: step 4 of 4, but not what follows it."
+    assert text in [each.text for each in findings(view_of(folder))]
 
 
 @pytest.mark.parametrize(

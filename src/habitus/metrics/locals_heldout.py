@@ -37,8 +37,8 @@ def figures(
             for measure, value_of in VALUES.items():
                 values = [value_of(record[kind]) for record in own]
                 found.append(_figure(measure, way, values, own, group, seed, resamples))
-        appr = [_appr(record) for record in own]
-        found.append(_figure("r_appr", "with", appr, own, group, seed, resamples))
+        rises = [appr(record) for record in own]
+        found.append(_figure("r_appr", "with", rises, own, group, seed, resamples))
     return found
 
 
@@ -67,7 +67,12 @@ def _p_a(look: Mapping[str, Any]) -> float | None:
     return (float(look["first"] > half) + float(look["second"] < half)) / 2
 
 
-def _appr(record: Mapping[str, Any]) -> float | None:
+def appr(record: Mapping[str, Any]) -> float | None:
+    """Return a pair's R_appr, not clipped, as the mean over both orders; None without a verdict.
+
+    Args:
+        record: Of the pair.
+    """
     after, before = record["criteria"], record["plain"]
     if after["first"] is None or before["first"] is None:
         return None

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean, median
 
 from pydantic_core import to_jsonable_python
 from rich.console import Console
 
-from habitus.metrics.locals_heldout import WAYS
+from habitus.metrics.locals_heldout import WAYS, appr
 from habitus.metrics.locals_read import LocalsRun
 from habitus.metrics.locals_summary import Curve, LocalsFigures, Test, overall
 from habitus.report import locals_figures as parts
@@ -196,6 +197,13 @@ def findings(view: View) -> list[Finding]:
                 f"{percent(max(p_a.value, 1 - p_a.value), 0)} of looks, whatever it is."
             )
             found.append(Finding("warning", text))
+        rises = [rise for each in run.held_out or () if (rise := appr(each)) is not None]
+        if run.way == "with" and rises and fmean(rises) < 0 < median(rises):
+            text = (
+                f"Criteria of {one_line(run.label, 60)} make the right verdict likelier on most pairs (median R_appr "
+                f"{signed(median(rises))}), and where they mislead it they cost more (mean {signed(fmean(rises))})."
+            )
+            found.append(Finding("warning", text))
     for test in view.figures.tests:
         own = test.comparison
         if test.measure != "accuracy" or test.against != "borrowed" or own.difference is None:
@@ -228,7 +236,9 @@ def findings(view: View) -> list[Finding]:
 
 def _progress(run: LocalsRun, steps: object) -> str:
     if run.curve.height:
-        return f"step {int(run.curve['step'][-1])} of {steps}"
+        last = int(run.curve["step"][-1])
+        ends = ", but not what follows it" if last == steps else ""
+        return f"step {last} of {steps}{ends}"
     for table, what in ((run.warmup, "warm-up"), (run.verdicts, "verdict")):
         if table.height:
             return f"{what} step {int(table['step'][-1])}"
@@ -245,9 +255,9 @@ def _facts(view: View) -> list[tuple[str, str]]:
         metric = overall(last, name, last.way)
         if metric is not None:
             facts.append((f"{MEASURES[name]}, {parts.short(last.label)}", percent(metric.value)))
-    appr = overall(last, "r_appr", "with")
-    if appr is not None:
-        facts.append((f"Mean R_appr, {parts.short(last.label)}", signed(appr.value)))
+    rise = overall(last, "r_appr", "with")
+    if rise is not None:
+        facts.append((f"Mean R_appr, {parts.short(last.label)}", signed(rise.value)))
     return facts
 
 
@@ -350,12 +360,12 @@ def _print_held_out(view: View, console: Console) -> None:
 def _held_out_cells(run: LocalsRun, way: str) -> tuple[str, ...]:
     """Return accuracy, interval, both orders, P(A), R_appr and pairs."""
     accuracy, both, p_a = (overall(run, name, way) for name in MEASURES)
-    appr = overall(run, "r_appr", way)  # of the judge's own criteria only
+    rise = overall(run, "r_appr", way)  # of the judge's own criteria only
     return (
         percent(accuracy.value if accuracy else None),
         bounds(accuracy.ci_low, accuracy.ci_high) if accuracy else NO_INTERVAL,
         *(NO_INTERVAL if m is None or m.value is None else percent(m.value) for m in (both, p_a)),
-        NO_INTERVAL if appr is None or appr.value is None else signed(appr.value),
+        NO_INTERVAL if rise is None or rise.value is None else signed(rise.value),
         f"{accuracy.n if accuracy else 0:,}",
     )
 
