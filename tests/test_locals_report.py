@@ -134,6 +134,12 @@ def test_runs_that_differ_in_the_seed_only_are_compared_as_one(tmp_path):
     assert (both.a, both.b) == ("both (2 runs)", "base, without criteria")
     # the last run named is the one of the verdict, together with its twin
     assert "both (2 runs)" in verdict(found).text
+    (other,) = [f for f in findings(found) if f.text.startswith("other against both (2 runs)")]
+    assert other.tone == "note"  # the one of the verdict is told to be better
+    (worse,) = [
+        f for f in findings(view_of(base, *runs[::2], runs[1])) if "other against both" in f.text
+    ]
+    assert worse.tone == "warning"
     page = render_locals(found)
     assert re.search(r"<h1[^>]*>base, both-0, other, both-1</h1>", page)
     larger = render_locals(view_of(base, *runs, run("last", 2, lambda k: RIGHT)))

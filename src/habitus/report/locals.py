@@ -220,6 +220,7 @@ def findings(view: View) -> list[Finding]:
         else:
             continue
         found.append(Finding("warning", text))
+    found += _against_others(view) if measured else []
     if measured and measured[0].stage == "base":
         base = next(iter(view.figures.arms))
         for test in view.figures.tests:
@@ -232,6 +233,24 @@ def findings(view: View) -> list[Finding]:
                 )
                 found.append(Finding("note", text))
     return found[: 4 * MOST_FINDINGS]
+
+
+def _against_others(view: View) -> list[Finding]:
+    """Return how the arm of the verdict does against all but the one it is compared with there."""
+    found = []
+    last, first = _focus(view).arms
+    for test in view.figures.tests:
+        own = test.comparison
+        others = set(test.arms) - {last}
+        if test.measure != "accuracy" or len(others) != 1 or first in others:
+            continue
+        if last not in test.arms or own.difference is None:
+            continue
+        rise = own.difference if test.arms[0] == last else -own.difference
+        ends = "" if told(own) else "; cannot be told from it"
+        text = f"{one_line(own.a, 60)} against {one_line(own.b, 60)}, accuracy: {difference_words(own)}{ends}."
+        found.append(Finding("note" if told(own) and rise > 0 else "warning", text))
+    return found
 
 
 def _progress(run: LocalsRun, steps: object) -> str:
