@@ -36,6 +36,6 @@ def small_plan(model: Path, out: Path, **fields: Any) -> LocalsPlan:
         "sampling": SamplingSettings(samples=2, chunk=4),
         "supervised": SupervisedSettings(steps=4, batch_size=4, lr=1e-3, save_steps=2),
         "warmup_pairs": 3,
-        "load": ModelOptions(device="cpu", lora=2, threads=1),
+        "load": CPU,
     }
     return LocalsPlan(**(values | fields))

@@ -9,18 +9,16 @@ pytest.importorskip("trl")
 
 from habitus.train.graphs import EAGER, StepGraphs  # noqa: E402
 from habitus.train.locals._supervised import collate, whole_mask  # noqa: E402
-from habitus.train.locals.model import ModelOptions, Policy  # noqa: E402
+from habitus.train.locals.model import Policy  # noqa: E402
 from habitus.train.locals.prompting import Prompting, all_views  # noqa: E402
 from habitus.train.locals.run import train_locals  # noqa: E402
 from habitus.train.locals.scoring import VerdictScorer  # noqa: E402
 from habitus.train.locals.supervised import SupervisedSettings, learn, make_examples  # noqa: E402
 from habitus.train.locals.warmup import Sampled  # noqa: E402
 from tests.conftest import read_jsonl  # noqa: E402
-from tests.locals_samples import small_plan, tiny_judge  # noqa: E402
+from tests.locals_samples import CPU, TEXT, small_plan, tiny_judge  # noqa: E402
 from tests.training import make_pairs  # noqa: E402
 
-CPU = ModelOptions(device="cpu", lora=2, threads=1)
-TEXT = "<criteria>\n1. A long life.\n2. Soba noodles.\n</criteria>"
 SETTINGS = SupervisedSettings(steps=6, batch_size=4, micro_batch=2, lr=1e-2)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import fmean, median
+from statistics import median
 
 from pydantic_core import to_jsonable_python
 from rich.console import Console
@@ -197,13 +197,15 @@ def findings(view: View) -> list[Finding]:
                 f"{percent(max(p_a.value, 1 - p_a.value), 0)} of looks, whatever it is."
             )
             found.append(Finding("warning", text))
-        rises = [rise for each in run.held_out or () if (rise := appr(each)) is not None]
-        if run.way == "with" and rises and fmean(rises) < 0 < median(rises):
-            text = (
-                f"Criteria of {one_line(run.label, 60)} make the right verdict likelier on most pairs (median R_appr "
-                f"{signed(median(rises))}), and where they mislead it they cost more (mean {signed(fmean(rises))})."
-            )
-            found.append(Finding("warning", text))
+        mean = overall(run, "r_appr", "with")
+        if run.way == "with" and mean is not None and mean.value is not None and mean.value < 0:
+            rises = [rise for each in run.held_out or () if (rise := appr(each)) is not None]
+            if (middle := median(rises)) > 0:
+                text = (
+                    f"Criteria of {one_line(run.label, 60)} make the right verdict likelier on most pairs (median R_appr "
+                    f"{signed(middle)}), and where they mislead it they cost more (mean {signed(mean.value)})."
+                )
+                found.append(Finding("warning", text))
     for test in view.figures.tests:
         own = test.comparison
         if test.measure != "accuracy" or test.against != "borrowed" or own.difference is None:
