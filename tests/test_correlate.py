@@ -266,6 +266,15 @@ def test_the_command_prints_and_writes_everything(made, cli, tmp_path):
     assert "<script src" not in page
 
 
+def test_where_nothing_is_told_the_least_relation_that_would_be_is(made, cli):
+    runs, downstream, others, facts = made
+    call = ("--downstream", downstream, "--facts", facts)
+    unclear = " ".join(cli(*others, *call)[1].split())  # the general benchmark is noise
+    assert "no relation that can be told from none" in unclear
+    assert "With 8 independent families a true r of 0.85 or more, either way," in unclear
+    assert "would be found four times" not in " ".join(cli(*runs, *call)[1].split())
+
+
 def test_equal_calls_give_equal_bytes(made, cli, tmp_path):
     for name in ("one", "two"):
         cli(*made[0][:6], "--downstream", made[1], "--out", f"{name}/c.html")

@@ -124,6 +124,33 @@ def test_a_constant_baseline_changes_no_advantage():
     assert plain == pytest.approx(shifted)
 
 
+def surer_text(sureness, low, *, scaled):
+    """Advantage of a text that makes a judge a tenth surer, whose belief is right in 3 of 4 prompts.
+
+    It is `sureness` times as sure as that warrants already; the other text of its group leaves it so.
+    """
+    settings, belief = RewardSettings(w_corr=0.0, appr_low=low), math.log(3)
+    gains = []
+    for odds in (belief, -belief):  # of the right letter
+        rewards = []
+        for factor in (sureness, 1.1 * sureness):
+            after = label_logprob((odds * factor, 0.0), 0)
+            gain = appropriateness(after, label_logprob((odds, 0.0), 0))
+            rewards.append(total(settings, corr=1.0, appr=gain))
+        [found] = group_statistics(rewards, 2)
+        gains.append(found.advantages[1] if scaled else rewards[1] - found.mean)
+    return 0.75 * gains[0] + 0.25 * gains[1]
+
+
+def test_only_advantages_that_keep_their_size_end_a_judges_growing_surer():
+    """R_appr is a proper score; divided by a group's spread all that is left of it is its sign."""
+    for sureness in (0.5, 1.0, 2.0, 4.0):
+        assert surer_text(sureness, -5.0, scaled=True) > 0.3
+    assert surer_text(0.5, -5.0, scaled=False) > 0
+    assert all(surer_text(each, -5.0, scaled=False) < 0 for each in (1.0, 2.0, 4.0))
+    assert surer_text(4.0, -2.0, scaled=False) > 0  # the clip leaves nothing to lose
+
+
 def test_rewards_must_fill_groups():
     with pytest.raises(ValueError, match="3 rewards do not fill groups of 2"):
         group_statistics([1.0, 2.0, 3.0], 2)
@@ -328,7 +355,7 @@ def test_lines_up_to_a_step_are_kept_whatever_a_kill_has_torn(tmp_path):
 
 # Collapse
 
-HEALTHY = {"p_a": 0.5, "criteria_chars": 100.0, "parse_rate": 0.9, "kl": 0.05}
+HEALTHY = {"p_a": 0.5, "criteria_chars": 100.0, "parse_rate": 0.9, "kl": 0.05, "r_appr": 0.1}
 
 
 def curve(*last, healthy=8):
@@ -344,6 +371,7 @@ def curve(*last, healthy=8):
         ({"criteria_chars": 49.0}, "--length-floor 100"),
         ({"parse_rate": 0.4}, "form was lost"),
         ({"kl": 1.5}, "Raise --beta"),
+        ({"r_appr": -1.2}, "3.3 times less likely"),
     ],
 )
 def test_collapse_is_named_with_what_to_change(sign, message):

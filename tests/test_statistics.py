@@ -17,6 +17,7 @@ from habitus.metrics.bootstrap import (
 from habitus.metrics.statistics import (
     agresti_min,
     chance_p,
+    detectable_correlation,
     detectable_difference,
     holm,
     sign_flip_p,
@@ -58,6 +59,12 @@ def test_detectable_difference_by_hand():
     assert detectable_difference(0.5, 392) == pytest.approx(0.10006, abs=1e-5)
     for accuracy, n in ((None, 0), (0.5, 0), (0.0, 9), (1.0, 9)):
         assert detectable_difference(accuracy, n) is None
+
+
+def test_detectable_correlation_by_hand():
+    # tanh(2.80159 / sqrt(12)).
+    assert detectable_correlation(15) == pytest.approx(0.66882, abs=1e-4)
+    assert detectable_correlation(3) is None
 
 
 def test_agresti_min_by_hand():

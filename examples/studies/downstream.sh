@@ -44,7 +44,7 @@ pairs() { # pairs NAME SOURCE options
 pairs mix "$MIX" --data "$DATA" $CUT
 pairs survey "$DATA/globalopinionqa-NC" --min-margin 0.1
 pairs general "$DATA/hh-rlhf" --questions a
-pairs general-test "$DATA/hh-rlhf" --questions b
+pairs hh-rlhf "$DATA/hh-rlhf" --questions b
 [ -e "$OUT/pairs/blend/pairs.jsonl" ] || {
     mkdir -p "$OUT/pairs/blend"
     grep '"source":"blend' "$OUT/pairs/mix/pairs.jsonl" > "$OUT/pairs/blend/pairs.jsonl"
@@ -107,7 +107,7 @@ while read -r family after model; do
     number=$(( number + 1 ))
     echo "culture-$number,$family" >> "$OUT/facts.csv"
     evaluate culture carb-open
-    evaluate general "$OUT/pairs/general-test/pairs.jsonl"
+    evaluate general "$OUT/pairs/hh-rlhf"
 done < "$OUT/models.txt"
 
 # --- best of N; the answers are written while reward models are trained ---

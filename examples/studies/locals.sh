@@ -6,19 +6,20 @@
 # DATA holds the data sets as examples/mixes/locals.toml says. MODEL is a causal language model with
 # a chat template: a folder, or an id on the Hub. Needs habitus[train].
 #
-# Ten judges: the model as it is; tuned on verdicts (three seeds); tuned on fewer of them, warmed up on
-# criteria that it keeps itself, then reinforced with both rewards (three seeds), with either alone
-# (from the same warm-up), and with both but from the model as it is.
+# Eleven judges: the model as it is; tuned on verdicts (three seeds); tuned on fewer of them, warmed up
+# on criteria that it keeps itself, then reinforced with both rewards (three seeds); from the first
+# one's warm-up with either alone, and with advantages divided by the group's spread, as in the paper
+# (why the others are not: docs/decisions/0004-advantages-keep-their-size.md); and reinforced as it is.
 # They are measured on the mix's held-out pairs, on carb-open (best of four), and the first seed of
 # each method on the cues of carb-open.
 #
 # GPUS and JOBS say on how many GPUs, and how many runs at a time; FIRST, WARMUP, STEPS and VERDICTS
 # are supervised steps before criteria are sampled and after, steps of reinforcement, and supervised
 # steps of the judges tuned on verdicts alone: set VERDICTS so that these take as long as the others
-# (the report shows the time). PAIRS keeps so
-# many held-out pairs, ITEMS so many items of a benchmark; LOCALS takes further options of `habitus
-# train locals`, JUDGE of the judges, WRITE of those that write criteria. What is done is skipped and
-# what was begun goes on, so the script can be stopped and started again.
+# (the report shows the time). PAIRS keeps so many held-out pairs, ITEMS so many items of a benchmark.
+# LOCALS takes further options of `habitus train locals`, RL those of reinforcement, JUDGE of the
+# judges, WRITE of those that write criteria. What is done is skipped and what was begun goes on, so
+# the script can be stopped and started again.
 set -eu
 
 . "$(dirname "$0")/common.sh"
@@ -29,6 +30,7 @@ VERDICTS=${VERDICTS:-3000}
 PAIRS=${PAIRS:-}
 ITEMS=${ITEMS:-}
 LOCALS=${LOCALS:-}
+RL=${RL:---scale-rewards none --appr-clip -5,5}
 JUDGE=${JUDGE:-}
 WRITE="--criteria ${WRITE:-}"
 
@@ -54,7 +56,7 @@ judge() { # judge JOB NAME MODEL OPTIONS...
     esac
 }
 
-both="--stage both --verdict-steps $FIRST --verdict-share 0.2 --warmup-steps $WARMUP --steps $STEPS"
+both="--stage both --verdict-steps $FIRST --verdict-share 0.2 --warmup-steps $WARMUP --steps $STEPS $RL"
 for seed in 0 1 2; do
     train "both-$seed" "both-$seed" $seed $both
     judge "both-$seed" "both-$seed" "$OUT/train/both-$seed/model" "$WRITE"
@@ -70,7 +72,9 @@ train both-0 corr 0 $both --rewards corr --warmup-from "$OUT/train/both-0"
 judge both-0 corr "$OUT/train/corr/model" "$WRITE"
 train both-1 appr 0 $both --rewards appr --warmup-from "$OUT/train/both-0"
 judge both-1 appr "$OUT/train/appr/model" "$WRITE"
-train both-2 cold 0 --stage rl --steps "$STEPS"
+train both-2 scaled 0 $both --scale-rewards group --appr-clip -2,2 --warmup-from "$OUT/train/both-0"
+judge both-2 scaled "$OUT/train/scaled/model" "$WRITE"
+train both-2 cold 0 --stage rl --steps "$STEPS" $RL
 judge both-2 cold "$OUT/train/cold/model" "$WRITE"
 judge base-criteria base-criteria "$MODEL" "$WRITE"
 for rule in random longest shortest; do
@@ -82,7 +86,7 @@ work || failed=1 # the pages show what is there
 
 # --- pages; the last ones named are what the first sentence is about ---
 runs=$OUT/train
-$HABITUS locals-report "$runs/base" "$runs/cold" "$runs/corr" "$runs/appr" "$runs"/verdict-* \
-    "$runs"/both-* --out "$OUT/locals.html" > "$OUT/locals.txt"
+$HABITUS locals-report "$runs/base" "$runs/cold" "$runs/scaled" "$runs/corr" "$runs/appr" \
+    "$runs"/verdict-* "$runs"/both-* --out "$OUT/locals.html" > "$OUT/locals.txt"
 $HABITUS compare "$OUT"/carb/* --out "$OUT/carb.html" > "$OUT/carb.txt"
 [ $failed = 0 ]

@@ -232,6 +232,21 @@ def detectable_difference(accuracy: float | None, n: float) -> float | None:
     return (Z95 + Z80) * math.sqrt(2 * accuracy * (1 - accuracy) / n)
 
 
+def detectable_correlation(n: int) -> float | None:
+    """Return the smallest true correlation, either way, that n independent points find.
+
+    Args:
+        n: Points.
+
+    Returns:
+        tanh((1.96 + 0.84) / sqrt(n - 3)), for 80 % power at two-sided 5 % by Fisher's z. None with
+        fewer than four points.
+    """
+    if n < 4:
+        return None
+    return math.tanh((Z95 + Z80) / math.sqrt(n - 3))
+
+
 def told_apart(p_holm: float | None, low: float | None, high: float | None) -> bool:
     """Tell whether a difference is told from 0: by the corrected test and by the interval.
 

@@ -13,7 +13,7 @@ from habitus.metrics.correlation import EXACT
 from habitus.metrics.correlation_bootstrap import MIN_FAMILIES, Bounds
 from habitus.metrics.correlation_rivals import Given, Versus
 from habitus.metrics.correlation_summary import FEW, Correlation
-from habitus.metrics.statistics import MAX_DRAWS, told_apart
+from habitus.metrics.statistics import MAX_DRAWS, detectable_correlation, told_apart
 from habitus.report import correlate_figures as parts
 from habitus.report.correlate_figures import FILE, View, shown
 from habitus.report.findings import Finding
@@ -168,6 +168,7 @@ def findings(view: View) -> list[Finding]:
         )
         found.append(Finding("note", text))
     found += [_tie_finding(row, "accuracy", row.tied_x), _tie_finding(row, "quality", row.tied_y)]
+    found += _power_findings(view)
     text = parts.left_out_range(row)
     if text:
         found.append(Finding("warning" if _hangs(row) else "note", text))
@@ -175,6 +176,19 @@ def findings(view: View) -> list[Finding]:
     found += [_versus_finding(one) for one in view.figures.versus if one.outcome == row.outcome]
     found += _noise_findings(row)
     return [one for one in found if one.text]
+
+
+def _power_findings(view: View) -> list[Finding]:
+    """Say, where nothing is told, which relation would have been."""
+    row = view.main
+    least = detectable_correlation(row.n_families)
+    if row.pearson is None or least is None or _told(row):
+        return []
+    text = (
+        f"With {row.n_families} independent {view.over} a true r of {decimal(least)} or more, either "
+        "way, would be found four times in five before Holm’s correction."
+    )
+    return [Finding("note", text)]
 
 
 def _tie_finding(row: Correlation, what: str, tied: int) -> Finding:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,9 @@ class CollapseSettings:
     """Lowest share of completions with the form."""
     kl: float = 1.0
     """Highest KL divergence from the reference, nats a token."""
+    appr: float = -1.0
+    """Lowest mean of R_appr, not clipped, over these steps: e to it is how much likelier the right
+    verdict is after criteria than without."""
 
 
 def find_collapse(
@@ -77,5 +81,13 @@ def find_collapse(
         return (
             f"the policy runs away from its reference: KL {mean(last, 'kl'):.2f} nats a token on "
             f"average {steps}. Raise --beta, or lower --lr"
+        )
+    appr = mean(last, "r_appr")
+    if appr < settings.appr and all_of("r_appr", lambda value: True):
+        return (
+            f"the judge is too sure after its criteria: the right verdict was {math.exp(-appr):.1f} "
+            f"times less likely than without them on average {steps}. Keep the size of R_appr "
+            "(--scale-rewards none --appr-clip -5,5), or warm up longer (--stage both, "
+            "--warmup-steps)"
         )
     return None
