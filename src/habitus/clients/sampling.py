@@ -33,6 +33,8 @@ class Draw:
     """Seed of the random numbers, of which each token takes one."""
     top_p: float = 1.0
     """Draw among the likeliest tokens that have this probability together, at the temperature."""
+    spent: int = 0
+    """Random numbers that earlier tokens of the text have taken."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class _Picker(LogitsProcessor):
         within = [draw.top_p if draw.top_p < 1 else np.inf for draw in draws]
         self._cut = any(share < 1 for share in within)
         self._within = torch.tensor(within, dtype=torch.float32, device=device)[:, None]
-        numbers = [np.random.default_rng(draw.seed).random(budget, np.float32) for draw in draws]
+        numbers = [_numbers(draw, budget) for draw in draws]
         self._numbers = torch.from_numpy(np.stack(numbers)).to(device)
         self._sound = torch.ones((budget, len(draws)), dtype=torch.bool, device=device)
 
@@ -87,6 +89,11 @@ class _Picker(LogitsProcessor):
     def sound(self, row: int, tokens: int) -> bool:
         """Say whether the first `tokens` picks of a row came from numbers."""
         return bool(self._sound[:tokens, row].all())
+
+
+def _numbers(draw: Draw, count: int) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+    """Return the next random numbers of a text."""
+    return np.random.default_rng(draw.seed).random(draw.spent + count, np.float32)[draw.spent :]
 
 
 def nucleus(chances: torch.Tensor, within: torch.Tensor) -> torch.Tensor:

@@ -1,8 +1,8 @@
 """Causal language models through the transformers library, in this process, on CPU or GPU.
 
 Label requests take one forward pass each; what prompts share is computed once (`clients.prefix`).
-Text requests are written in batches, each with its own random numbers (`clients.sampling`).
-Grammars are ignored: a judge must read what it gets.
+Text requests are written in batches (`clients.writing`), each with its own random numbers
+(`clients.sampling`). Grammars are ignored: a judge must read what it gets.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from habitus.clients.chat_template import read_template
 from habitus.clients.encode import length_limit
 from habitus.clients.engine import Reply, Request
 from habitus.clients.prompt_encoder import PromptEncoder
+from habitus.clients.writing import Writing, writing_batches
 from habitus.errors import InputError, ModelError, is_out_of_memory
 from habitus.types import Parameter, Status
 
 if TYPE_CHECKING:
     from habitus.clients.decoding import Decoder
     from habitus.clients.prefix import Batch
-    from habitus.clients.sampling import Draw
 
 BATCH_TOKENS = {"cpu": 4096, "cuda": 32768}
 """Tokens of a batch by kind of device, padding and prefixes included; halved when memory ends."""
@@ -51,18 +51,6 @@ class _Question:
     group: str
     tokens: list[int]
     labels: list[int]
-
-
-@dataclass(frozen=True)
-class _Writing:
-    """A text request, encoded."""
-
-    place: int
-    tokens: list[int]
-    draw: Draw
-    budget: int
-    opened: str
-    """The thinking that the prompt has opened, for whoever reads the text."""
 
 
 class TransformersEngine:
@@ -130,7 +118,7 @@ class TransformersEngine:
         """
         replies: list[Reply | None] = [None] * len(requests)
         questions: list[_Question] = []
-        writings: list[_Writing] = []
+        writings: list[Writing] = []
         encoded = self._encoder.encode(requests)
         for place, (request, tokens) in enumerate(zip(requests, encoded, strict=True)):
             job = tokens if isinstance(tokens, Reply) else self._job(place, request, tokens)
@@ -144,7 +132,7 @@ class TransformersEngine:
         self._write(writings, replies)
         return [reply or Reply(status=Status.ERROR, error="no reply") for reply in replies]
 
-    def _job(self, place: int, request: Request, tokens: list[int]) -> _Question | _Writing | Reply:
+    def _job(self, place: int, request: Request, tokens: list[int]) -> _Question | Writing | Reply:
         from habitus.clients.sampling import Draw
 
         if request.labels:
@@ -162,7 +150,7 @@ class TransformersEngine:
             return self._encoder.over(len(tokens) + request.max_tokens, "prompt and answer have")
         draw = Draw(request.temperature, request.seed, request.top_p)
         opened = "<think>" if self._encoder.opens_thinking and not request.answer else ""
-        return _Writing(place, tokens, draw, request.max_tokens, opened)
+        return Writing(place, tuple(tokens), draw, request.max_tokens, opened)
 
     def _answer(self, questions: Sequence[_Question], replies: list[Reply | None]) -> None:
         """Answer label requests."""
@@ -189,38 +177,52 @@ class TransformersEngine:
 
         self._through(batches, run, lambda batch: batch.halves(), fail)
 
-    def _write(self, writings: Sequence[_Writing], replies: list[Reply | None]) -> None:
+    def _write(self, writings: Sequence[Writing], replies: list[Reply | None]) -> None:
         """Answer text requests."""
         from habitus.clients.sampling import write
 
-        def run(batch: list[_Writing]) -> None:
+        left = list(writings)
+
+        def run(batch: list[Writing]) -> None:
             found = write(
                 self._model,
                 [one.tokens for one in batch],
                 [one.draw for one in batch],
-                budget=batch[0].budget,
+                budget=batch[0].stage,
                 stops=self._stops,
                 pad=min(self._stops, default=0),
                 decoder=self.decoder,
             )
-            for one, text in zip(batch, found, strict=True):
-                reply = Reply(
-                    text=one.opened + self._encoder.decode(one.tokens, text.tokens),
-                    finished=text.finished,
-                    prompt_tokens=len(one.tokens),
-                    completion_tokens=len(text.tokens),
-                )
-                replies[one.place] = reply if text.sound else _not_a_number(len(one.tokens))
+            for before, more in zip(batch, found, strict=True):
+                one = before.with_more(more)
+                if not more.sound:
+                    replies[one.place] = _not_a_number(len(one.prompt))
+                elif more.finished or len(one.text) >= one.budget:
+                    replies[one.place] = self._text(one, more.finished)
+                else:
+                    left.append(one)
 
-        def halves(batch: list[_Writing]) -> list[list[_Writing]]:
+        def halves(batch: list[Writing]) -> list[list[Writing]]:
             cut = len(batch) // 2
             return [batch[:cut], batch[cut:]] if cut else []
 
-        def fail(batch: list[_Writing]) -> None:
+        def fail(batch: list[Writing]) -> None:
             for one in batch:
-                replies[one.place] = _out_of_memory(len(one.tokens))
+                replies[one.place] = _out_of_memory(len(one.prompt))
 
-        self._through(_writing_batches(writings, self._budget * WRITING), run, halves, fail)
+        while left:
+            planned = writing_batches(left, self._budget * WRITING)
+            left.clear()
+            self._through(planned, run, halves, fail)
+
+    def _text(self, one: Writing, finished: bool) -> Reply:
+        prompt = list(one.prompt)
+        return Reply(
+            text=one.opened + self._encoder.decode(prompt, one.text),
+            finished=finished,
+            prompt_tokens=len(prompt),
+            completion_tokens=len(one.text),
+        )
 
     def _through(
         self,
@@ -306,19 +308,6 @@ def _label_replies(logits: Any, questions: Sequence[_Question]) -> list[Reply]:
             )
         )
     return replies
-
-
-def _writing_batches(writings: Sequence[_Writing], budget: int) -> list[list[_Writing]]:
-    """Batch texts of one budget and about one length, the longest first."""
-    batches: list[list[_Writing]] = []
-    for one in sorted(writings, key=lambda one: (one.budget, len(one.tokens)), reverse=True):
-        batch = batches[-1] if batches else None
-        size = (len(batch[0].tokens) + one.budget) * (len(batch) + 1) if batch else 0
-        if batch and batch[0].budget == one.budget and size <= budget:
-            batch.append(one)
-        else:
-            batches.append([one])
-    return batches
 
 
 def _not_a_number(tokens: int) -> Reply:
