@@ -134,12 +134,18 @@ def test_runs_that_differ_in_the_seed_only_are_compared_as_one(tmp_path):
     assert (both.a, both.b) == ("both (2 runs)", "base, without criteria")
     # the last run named is the one of the verdict, together with its twin
     assert "both (2 runs)" in verdict(found).text
-    (other,) = [f for f in findings(found) if f.text.startswith("other against both (2 runs)")]
-    assert other.tone == "note"  # the one of the verdict is told to be better
-    (worse,) = [
-        f for f in findings(view_of(base, *runs[::2], runs[1])) if "other against both" in f.text
-    ]
-    assert worse.tone == "warning"
+
+    def against(view):
+        return [f for f in findings(view) if f.text.startswith("other against both (2 runs)")]
+
+    accuracy, both_orders = against(found)  # the one of the verdict is told to be better
+    assert (accuracy.tone, both_orders.tone) == ("note", "note")
+    assert ", accuracy: " in accuracy.text
+    assert ", both orders right: " in both_orders.text
+    assert [f.tone for f in against(view_of(base, *runs[::2], runs[1]))] == ["warning"] * 2
+    even = run("even", 0, lambda k: RIGHT if k < 30 else WRONG, grpo={"lr": 2})
+    alike = [f for f in findings(view_of(base, runs[0], runs[2], even)) if "even against" in f.text]
+    assert [", accuracy: " in f.text for f in alike if "cannot be told" in f.text] == [True]
     page = render_locals(found)
     assert re.search(r"<h1[^>]*>base, both-0, other, both-1</h1>", page)
     larger = render_locals(view_of(base, *runs, run("last", 2, lambda k: RIGHT)))

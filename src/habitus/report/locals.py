@@ -238,19 +238,25 @@ def findings(view: View) -> list[Finding]:
 
 
 def _against_others(view: View) -> list[Finding]:
-    """Return how the arm of the verdict does against all but the one it is compared with there."""
+    """Return how the arm of the verdict does against all but the one it is compared with there.
+
+    In accuracy always; in right verdicts in both orders where that is told.
+    """
     found = []
     last, first = _focus(view).arms
     for test in view.figures.tests:
         own = test.comparison
         others = set(test.arms) - {last}
-        if test.measure != "accuracy" or len(others) != 1 or first in others:
+        if last not in test.arms or len(others) != 1 or first in others or own.difference is None:
             continue
-        if last not in test.arms or own.difference is None:
+        if test.measure != "accuracy" and not told(own):
             continue
         rise = own.difference if test.arms[0] == last else -own.difference
         ends = "" if told(own) else "; cannot be told from it"
-        text = f"{one_line(own.a, 60)} against {one_line(own.b, 60)}, accuracy: {difference_words(own)}{ends}."
+        text = (
+            f"{one_line(own.a, 60)} against {one_line(own.b, 60)}, {MEASURES[test.measure].lower()}: "
+            f"{difference_words(own)}{ends}."
+        )
         found.append(Finding("note" if told(own) and rise > 0 else "warning", text))
     return found
 
