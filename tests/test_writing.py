@@ -6,6 +6,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from habitus.clients import sampling, writing  # noqa: E402
+from habitus.clients.decoding import Decoder  # noqa: E402
 from habitus.clients.sampling import Draw, Written  # noqa: E402
 from habitus.clients.transformers_engine import create  # noqa: E402
 from habitus.clients.writing import Writing, writing_batches  # noqa: E402
@@ -64,6 +65,13 @@ def test_a_text_in_stages_is_the_text_at_once(engine, monkeypatch):
     counts = [count for count, _ in asked]
     assert counts[0] == len(REQUESTS) > counts[-1] >= ended.count(False)
     assert counts == sorted(counts, reverse=True)
+
+
+def test_what_writes_on_a_gpu_writes_in_stages_too(engine, monkeypatch):
+    whole = engine.execute(REQUESTS)
+    monkeypatch.setattr(writing, "STAGE", 4)
+    monkeypatch.setattr(engine, "decoder", Decoder(engine._model, record=False))
+    assert engine.execute(REQUESTS) == whole
 
 
 def test_a_stage_that_is_not_a_number_ends_its_text_alone(engine, monkeypatch):
