@@ -2,25 +2,29 @@
 
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from habitus.clients import sampling, writing  # noqa: E402
-from habitus.clients.decoding import Decoder  # noqa: E402
-from habitus.clients.sampling import Draw, Written  # noqa: E402
-from habitus.clients.transformers_engine import create  # noqa: E402
-from habitus.clients.writing import Writing, writing_batches  # noqa: E402
-from habitus.types import Status  # noqa: E402
-from tests.test_transformers_engine import (  # noqa: E402
-    CHATML,
-    Options,
-    make_model,
-    make_tokenizer,
-    tell,
-)
+from habitus.clients import sampling, writing
+from habitus.clients.decoding import Decoder
+from habitus.clients.engine import Request, Turn
+from habitus.clients.sampling import Draw, Written
+from habitus.clients.transformers_engine import create
+from habitus.clients.writing import Writing, writing_batches
+from habitus.prompts import Segment
+from habitus.scorers import ScorerOptions
+from habitus.types import Status
+from tests.tiny_models import make_language_model
 
 REQUESTS = [
-    tell(question, temperature=heat, seed=seed, max_tokens=30, top_p=top_p)
+    Request(
+        "g",
+        (Turn("user", (Segment(question, True),)),),
+        max_tokens=30,
+        temperature=heat,
+        seed=seed,
+        top_p=top_p,
+    )
     for question in ("Who?", "What is eaten at New Year in a long street?")
     for seed, heat, top_p in ((0, 0.0, 1.0), (1, 1.0, 1.0), (2, 1.0, 0.9))
 ]
@@ -29,12 +33,9 @@ REQUESTS = [
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory):
     """A random model that ends some texts and not others: a common token ends them, too."""
-    torch.set_num_threads(1)
-    folder = tmp_path_factory.mktemp("model")
-    make_model("llama").save_pretrained(folder)
-    make_tokenizer(CHATML).save_pretrained(folder)
-    made = create(str(folder), Options())
-    made._stops |= frozenset(range(40, 60))
+    folder = make_language_model(tmp_path_factory.mktemp("model"), "llama")
+    made = create(str(folder), ScorerOptions(device="cpu", threads=1))
+    made._stops |= frozenset(range(40, 48))
     return made
 
 

@@ -216,11 +216,10 @@ class TransformersEngine:
             self._through(planned, run, halves, fail)
 
     def _text(self, one: Writing, finished: bool) -> Reply:
-        prompt = list(one.prompt)
         return Reply(
-            text=one.opened + self._encoder.decode(prompt, one.text),
+            text=one.opened + self._encoder.decode(one.prompt, one.text),
             finished=finished,
-            prompt_tokens=len(prompt),
+            prompt_tokens=len(one.prompt),
             completion_tokens=len(one.text),
         )
 

@@ -47,8 +47,8 @@ class Writing:
 
     def with_more(self, found: Written) -> Writing:
         """Return the same with what came next."""
-        draw = replace(self.draw, spent=self.draw.spent + self.stage)
-        return replace(self, text=self.text + found.tokens, draw=draw)
+        text = self.text + found.tokens
+        return replace(self, text=text, draw=replace(self.draw, spent=len(text)))
 
 
 def writing_batches(writings: Sequence[Writing], budget: int) -> list[list[Writing]]:

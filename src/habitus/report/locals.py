@@ -228,12 +228,7 @@ def findings(view: View) -> list[Finding]:
         for test in view.figures.tests:
             own = test.comparison
             if test.arms[1] == base and own.difference is not None and not test.own:
-                ends = "" if told(own) else "; cannot be told from it"
-                text = (
-                    f"{one_line(own.a, 60)} against the base, {MEASURES[test.measure].lower()}: "
-                    f"{difference_words(own)}{ends}."
-                )
-                found.append(Finding("note", text))
+                found.append(Finding("note", _against(test, "the base")))
     return found[: 4 * MOST_FINDINGS]
 
 
@@ -252,13 +247,18 @@ def _against_others(view: View) -> list[Finding]:
         if test.measure != "accuracy" and not told(own):
             continue
         rise = own.difference if test.arms[0] == last else -own.difference
-        ends = "" if told(own) else "; cannot be told from it"
-        text = (
-            f"{one_line(own.a, 60)} against {one_line(own.b, 60)}, {MEASURES[test.measure].lower()}: "
-            f"{difference_words(own)}{ends}."
-        )
+        text = _against(test, one_line(own.b, 60))
         found.append(Finding("note" if told(own) and rise > 0 else "warning", text))
     return found
+
+
+def _against(test: Test, other: str) -> str:
+    own = test.comparison
+    ends = "" if told(own) else "; cannot be told from it"
+    return (
+        f"{one_line(own.a, 60)} against {other}, {MEASURES[test.measure].lower()}: "
+        f"{difference_words(own)}{ends}."
+    )
 
 
 def _progress(run: LocalsRun, steps: object) -> str:
