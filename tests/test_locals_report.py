@@ -15,9 +15,10 @@ from habitus.cli.locals_report import locals_report
 from habitus.errors import InputError
 from habitus.metrics.locals_read import read_runs
 from habitus.metrics.locals_summary import summarise_runs
-from habitus.report.locals import findings, print_locals, render_locals, to_json, verdict
+from habitus.report.locals import print_locals, render_locals, to_json
 from habitus.report.locals_criteria import held_out_views, training_views
 from habitus.report.locals_figures import View, appr_table, differing, group_figures
+from habitus.report.locals_findings import findings, notes, verdict
 from habitus.report.terminal import Sparkline
 from habitus.report.text import Budget
 from tests.locals_run_samples import held_out, look, step, text, watched, write_run
@@ -95,6 +96,93 @@ def test_curves_are_binned_and_missing_values_left_out(tmp_path):
     assert (cost.seconds, cost.parts, cost.tokens_per_second) == (4.0, (2.0, 0.5, 1.5), 40.0)
 
 
+def test_curves_of_many_runs_have_few_points(tmp_path):
+    lines = [step(k, accuracy=k / 100) for k in range(1, 101)]
+    runs = [write_run(tmp_path / name, curve=lines) for name in "abcd"]
+    for some, points in ((runs[:3], 40), (runs, 10)):
+        view = view_of(*some)
+        curves = [curve for curve in view.figures.curves if curve.name == "accuracy"]
+        assert {len(curve.points) for curve in curves} == {points}
+        assert f"drawn as means of {points} equal parts" in render_locals(view)
+
+
+def trained(tmp_path, name, steps, gain=0.0, pair="p{}", **config):
+    """A training whose steps all differ a little, on a pair of each step's own."""
+    lines = [
+        step(k, r_appr=gain + k % 7 / 100, accuracy=0.5 + k % 3 / 10) for k in range(1, steps + 1)
+    ]
+    texts = [text(k, pair.format(k)) for k in range(1, steps + 1)]
+    return write_run(tmp_path / name, curve=lines, samples=texts, config=config)
+
+
+def test_trainings_on_the_same_pairs_are_compared_step_by_step(tmp_path):
+    one = trained(tmp_path, "one", 40)
+    two = trained(tmp_path, "two", 32, gain=0.25)
+    found = {each.measure: each.comparison for each in view_of(one, two).figures.steps}
+    assert list(found) == ["accuracy", "both_orders", "r_appr"]
+    own = found["r_appr"]
+    assert (own.a, own.b, own.n) == ("two", "one", 32)
+    assert own.difference == pytest.approx(0.25)
+    assert own.ci_low <= own.difference <= own.ci_high
+    assert own.p == pytest.approx(2 * 0.5**32)  # 32 differences of one size, all one way
+    assert own.p_holm == pytest.approx(3 * 2 * 0.5**32)
+    assert (found["accuracy"].difference, found["accuracy"].p) == (0, 1)
+    html = render_locals(view_of(one, two))
+    assert "Steps on the same pairs" in html
+    assert ">+0.250<" in html
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"steps": 29}, {"config": {"seed": 1}}, {"pair": "q{}"}, {"config": {"pairs_digest": "no"}}],
+)
+def test_trainings_on_other_pairs_and_short_ones_are_not_compared_by_step(tmp_path, other):
+    config = other.pop("config", {})
+    one = trained(tmp_path, "one", 40)
+    two = trained(tmp_path, "two", **({"steps": 40} | other), **config)
+    view = view_of(one, two)
+    assert not view.figures.steps
+    assert "Steps on the same pairs" not in render_locals(view)
+
+
+def test_steps_without_a_figure_are_left_out_and_counted(tmp_path):
+    one = trained(tmp_path, "one", 40)
+    two = trained(tmp_path, "two", 40, gain=0.1)
+    lines = [json.loads(line) for line in (two / "curve.jsonl").read_text().splitlines()]
+    for line in lines[:5]:
+        line["r_appr"] = None  # no text of the step had the form
+    (two / "curve.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = {each.measure: each.comparison for each in view_of(one, two).figures.steps}
+    assert (found["r_appr"].n, found["r_appr"].n_excluded) == (35, 5)
+    assert (found["accuracy"].n, found["accuracy"].n_excluded) == (40, 0)
+
+
+def test_calibration_is_of_looks(tmp_path):
+    records = [held_out(k, (0.9, 0.9) if k % 4 else (0.9, 0.2), (0.6, 0.5)) for k in range(40)]
+    records.append(held_out(40, (None, None), (0.6, 0.5)))
+    found = view_of(write_run(tmp_path / "a", records=records)).figures.calibration["a"]
+    assert list(found) == ["with", "without"]  # nobody lent
+    own = found["with"]
+    assert own.n == 40
+    assert own.right == pytest.approx(1 - 10 / 80)
+    assert own.confidence == pytest.approx((70 * 0.9 + 10 * 0.8) / 80)
+    assert own.overconfidence == pytest.approx(own.confidence - own.right)
+    assert own.ci_low < own.overconfidence < own.ci_high
+    assert own.log_loss == pytest.approx(-(70 * math.log(0.9) + 10 * math.log(0.2)) / 80)
+    plain = found["without"]  # a look at one half is half right
+    assert (plain.n, plain.right, plain.confidence) == pytest.approx((41, 0.75, 0.55))
+
+
+def test_how_often_the_warm_up_showed_a_pair_is_said(tmp_path):
+    supervised = {"steps": 100, "batch_size": 16, "verdict_share": 0.2}
+    config = {"supervised": supervised, "warmup_pairs": 400}
+    run = write_run(tmp_path / "a", config=config, n_criteria=7, n_criteria_both_orders=2)
+    assert notes(view_of(run)) == [
+        "a: the warm-up kept 7 criteria, of which 2 help in both orders, and showed each pair 3.2 "
+        "times after criteria."
+    ]
+
+
 def test_seeds_of_one_configuration_are_pooled(tmp_path):
     def run(seed, right):
         records = [held_out(k, RIGHT if k < right else WRONG, WRONG) for k in range(10)]
@@ -168,10 +256,15 @@ def test_arms_of_one_name_are_named_by_their_runs(tmp_path):
 
 
 def test_criteria_that_help_on_most_pairs_and_cost_more_on_few_are_said_to(tmp_path):
-    helped, misled = (0.7, 0.7), (0.01, 0.01)
+    misled = (0.01, 0.01)
     said = {}
-    for name, few in (("few", 4), ("none", 0)):
-        records = [held_out(n, misled if n < few else helped, (0.6, 0.6)) for n in range(12)]
+    for name, few, helped in (
+        ("few", 4, (0.7, 0.7)),
+        ("none", 0, (0.7, 0.7)),
+        ("sure", 8, (0.99, 0.99)),
+    ):
+        n_pairs = 20 if name == "sure" else 12
+        records = [held_out(n, misled if n < few else helped, (0.6, 0.6)) for n in range(n_pairs)]
         one = write_run(tmp_path / name / "base", stage="base", records=[held_out(0, RIGHT, RIGHT)])
         run = write_run(tmp_path / name / "run", records=records)
         found = [each.text for each in findings(view_of(one, run))]
@@ -183,6 +276,11 @@ def test_criteria_that_help_on_most_pairs_and_cost_more_on_few_are_said_to(tmp_p
         f"+{rise:.3f}), and where they mislead it they cost more "
         f"(mean \N{MINUS SIGN}{-(8 * rise + 4 * fall) / 12:.3f})."
     ]
+    # 0.99 sure and right in 60 %; without criteria it was 60 % sure of what was always right
+    (overconfident,) = said["sure"]
+    assert overconfident.replace("\u00a0", " ").endswith(
+        "): the likelier letter has 99 % after them and is right in 60 % of looks, without 60 % and 100 %."
+    )
 
 
 def test_too_narrow_an_interval_is_said_to_be(tmp_path):

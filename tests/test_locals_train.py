@@ -242,10 +242,16 @@ def test_the_warm_up_of_another_run_is_ones_own(taught, tmp_path):
     assert train_locals(whole)["done"]
     ours, theirs = weights_of(tmp_path / "two"), weights_of(tmp_path / "whole")
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    kept = replace(two, out=tmp_path / "kept", stage="warmup")
+    assert train_locals(kept)["done"]  # the warm-up itself is the judge
+    ours, theirs = weights_of(tmp_path / "kept"), weights_of(tmp_path / "one" / "warmup")
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    assert (tmp_path / "kept" / "warmup" / "criteria.jsonl").exists()
+    assert not (tmp_path / "kept" / "warmup" / "model").exists()
     early = replace(two.supervised, verdict_steps=1)
     with pytest.raises(InputError, match="for --stage verdict say --warmup-steps"):
         train_locals(replace(two, out=tmp_path / "six", stage="verdict", supervised=early))
-    with pytest.raises(InputError, match="goes with --stage both"):
+    with pytest.raises(InputError, match="goes with --stage both or warmup, not with --stage rl"):
         train_locals(replace(two, out=tmp_path / "four", stage="rl"))
 
 

@@ -6,10 +6,11 @@
 # DATA holds the data sets as examples/mixes/locals.toml says. MODEL is a causal language model with
 # a chat template: a folder, or an id on the Hub. Needs habitus[train].
 #
-# Eleven judges: the model as it is; tuned on verdicts (three seeds); tuned on fewer of them, warmed up
+# Twelve judges: the model as it is; tuned on verdicts (three seeds); tuned on fewer of them, warmed up
 # on criteria that it keeps itself, then reinforced with both rewards (three seeds); from the first
-# one's warm-up with either alone, and with advantages divided by the group's spread, as in the paper
-# (why the others are not: docs/decisions/0004-advantages-keep-their-size.md); and reinforced as it is.
+# one's warm-up not reinforced at all, with either alone, and with advantages divided by the group's
+# spread, as in the paper (why the others are not: docs/decisions/0004-advantages-keep-their-size.md);
+# and reinforced as it is.
 # They are measured on the mix's held-out pairs, on carb-open (best of four), and the first seed of
 # each method on the cues of carb-open.
 #
@@ -68,6 +69,8 @@ for seed in 0 1 2; do
     judge "verdict-$seed" "verdict-$seed" "$OUT/train/verdict-$seed/model"
 done
 # by then the first run's warm-up is done, unless it was lost: start again then
+train both-0 warmup 0 $both --stage warmup --warmup-from "$OUT/train/both-0"
+judge both-0 warmup "$OUT/train/warmup/model" "$WRITE"
 train both-0 corr 0 $both --rewards corr --warmup-from "$OUT/train/both-0"
 judge both-0 corr "$OUT/train/corr/model" "$WRITE"
 train both-1 appr 0 $both --rewards appr --warmup-from "$OUT/train/both-0"
@@ -86,7 +89,7 @@ work || failed=1 # the pages show what is there
 
 # --- pages; the last ones named are what the first sentence is about ---
 runs=$OUT/train
-$HABITUS locals-report "$runs/base" "$runs/cold" "$runs/scaled" "$runs/corr" "$runs/appr" \
-    "$runs"/verdict-* "$runs"/both-* --out "$OUT/locals.html" > "$OUT/locals.txt"
+$HABITUS locals-report "$runs/base" "$runs/cold" "$runs/warmup" "$runs/scaled" "$runs/corr" \
+    "$runs/appr" "$runs"/verdict-* "$runs"/both-* --out "$OUT/locals.html" > "$OUT/locals.txt"
 $HABITUS compare "$OUT"/carb/* --out "$OUT/carb.html" > "$OUT/carb.txt"
 [ $failed = 0 ]

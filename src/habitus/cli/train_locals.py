@@ -25,7 +25,7 @@ SECTIONS: dict[str, tuple[tuple[str, dict[str, Any]], ...]] = {
         ("--warmup-steps", {"type": COUNT, "default": 100, "show_default": True, "metavar": "N", "help": "Supervised steps."}),
         ("--warmup-batch", {"type": COUNT, "default": 16, "show_default": True, "metavar": "N", "help": "Examples of a supervised step."}),
         ("--warmup-lr", {"type": POSITIVE, "metavar": "RATE", "help": "Learning rate of the warm-up.  [default: 1e-4; 1e-5 with --full]"}),
-        ("--warmup-from", {"type": FILE, "metavar": "FOLDER", "help": "Take the warm-up of another run of --stage both with the same options, as to compare rewards."}),
+        ("--warmup-from", {"type": FILE, "metavar": "FOLDER", "help": "Take the warm-up of another run of --stage both with the same options, as to compare rewards; with --stage warmup it is measured."}),
         ("--verdict-share", {"type": click.FloatRange(0, 1), "default": 0.5, "show_default": True, "metavar": "SHARE", "help": "Part of the examples that are verdicts without criteria."}),
     ),
     "Options of the rewards": (

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
 from habitus.metrics.bootstrap import RESAMPLES, estimate, merge_clusters, resample
+
+TIE = 1e-6
+"""A probability that is so near to one half is a tie."""
 
 BY = ("source", "language", "country", "culture")
 """Figures are also given for each value of these."""
@@ -50,7 +54,7 @@ def _probability(look: Mapping[str, Any]) -> float | None:
 
 def _accuracy(look: Mapping[str, Any]) -> float | None:
     p = _probability(look)
-    return None if p is None else 0.5 if abs(p - 0.5) < 1e-6 else float(p > 0.5)
+    return None if p is None else 0.5 if abs(p - 0.5) < TIE else float(p > 0.5)
 
 
 def _both(look: Mapping[str, Any]) -> float | None:
@@ -80,6 +84,59 @@ def appr(record: Mapping[str, Any]) -> float | None:
     return float(sum(rise) / 2)
 
 
+@dataclass(frozen=True)
+class Calibration:
+    """How sure a judge is, and how often it is right; a look is one pair in one order."""
+
+    n: int
+    """Pairs that it judged."""
+    confidence: float
+    """Mean probability of the likelier letter, 0.5 to 1."""
+    right: float
+    """Share of looks whose likelier letter is the right one."""
+    overconfidence: float
+    """`confidence` less `right`: above 0 it is surer than it is right."""
+    ci_low: float | None
+    """Lower bound of the 95 % interval of `overconfidence` over groups; None for fewer than two."""
+    ci_high: float | None
+    """Upper bound."""
+    log_loss: float
+    """Mean negative log-probability of the right letter, in nats; never knowing is 0.693."""
+
+
+def calibration(
+    records: Sequence[Mapping[str, Any]], way: str, *, seed: int = 0, resamples: int = RESAMPLES
+) -> Calibration | None:
+    """Return how sure a judge is on records, as in `figures`; None where it judged none.
+
+    Args:
+        records: The records.
+        way: One of `WAYS`.
+        seed: Seed of the bootstrap.
+        resamples: Number of its replicates.
+    """
+    looks = [(record[WAYS[way]], str(record["group"])) for record in records]
+    known = [(look, group) for look, group in looks if look["first"] is not None]
+    if not known:
+        return None
+    logs = np.array([(look["first"], look["second"]) for look, _ in known])
+    odds = np.exp(logs)
+    confidence = np.maximum(odds, 1 - odds).mean(axis=1)
+    right = np.where(np.abs(odds - 0.5) < TIE, 0.5, odds > 0.5).mean(axis=1)
+    gap = confidence - right
+    gaps = [(float(each), group) for each, (_, group) in zip(gap, known, strict=True)]
+    _, low, high = _mean(gaps, f"calibration {way}", seed, resamples, share=False)
+    return Calibration(
+        n=len(known),
+        confidence=float(confidence.mean()),
+        right=float(right.mean()),
+        overconfidence=float(gap.mean()),
+        ci_low=low,
+        ci_high=high,
+        log_loss=float(-logs.mean()),
+    )
+
+
 WAYS = {"with": "criteria", "without": "plain", "borrowed": "borrowed"}
 """How a pair was judged, to where a record has it: after the judge's own criteria, without, and after
 criteria that it wrote about another question."""
@@ -102,7 +159,7 @@ def _figure(
     resamples: int,
 ) -> dict[str, Any]:
     known = [(v, str(r["group"])) for v, r in zip(values, records, strict=True) if v is not None]
-    value, low, high = _mean(known, name, seed, resamples)
+    value, low, high = _mean(known, name, seed, resamples, share=name != "r_appr")
     return {
         "name": name,
         "criteria": way,
@@ -116,7 +173,7 @@ def _figure(
 
 
 def _mean(
-    known: Sequence[tuple[float, str]], name: str, seed: int, resamples: int
+    known: Sequence[tuple[float, str]], name: str, seed: int, resamples: int, *, share: bool
 ) -> tuple[float | None, float | None, float | None]:
     """Return the mean with its interval; a mean that is no share has none below two groups."""
     if not known:
@@ -126,7 +183,7 @@ def _mean(
     cluster = np.array([codes[label] for _, label in known], dtype=np.int64)
     clusters = merge_clusters(cluster, np.zeros(len(known), dtype=np.int64), numbers, 1)
     weights = sparse.csr_array(np.ones((1, 1)))
-    if name != "r_appr":
+    if share:
         (found,) = estimate(clusters, weights, seed, f"locals {name}", resamples)
         return found.value, found.low, found.high
     mean = float(numbers.mean())

@@ -14,12 +14,16 @@ import polars as pl
 from habitus.metrics.bootstrap import RESAMPLES
 from habitus.metrics.compare import paired, with_holm
 from habitus.metrics.credit import codes
-from habitus.metrics.locals_heldout import VALUES, WAYS
+from habitus.metrics.locals_heldout import VALUES, WAYS, Calibration, calibration
 from habitus.metrics.locals_read import LocalsRun
+from habitus.metrics.locals_steps import StepTest, step_tests
 from habitus.types import Comparison, Metric
 
 BINS = 40
 """Most points of a curve: steps are averaged in so many equal parts of training."""
+
+CROWD, FEW_BINS = 4, 10
+"""Where so many trainings share a chart a curve has so few points: nobody can read more."""
 
 TESTED = ("accuracy", "both_orders")
 """Measures that runs are compared in."""
@@ -139,10 +143,16 @@ class LocalsFigures:
     """Label of an arm to its runs': those that differ in their seed only are together."""
     tests: tuple[Test, ...]
     """All tests."""
+    steps: tuple[StepTest, ...]
+    """Tests over the steps of trainings on the same pairs."""
+    calibration: dict[str, dict[str, Calibration]]
+    """Label of a run to how sure it is on held-out pairs in each of `WAYS` that it judged in."""
     seeds: tuple[Seeds, ...]
     """Spread over seeds."""
     costs: tuple[Cost, ...]
     """Time of a step."""
+    bins: int
+    """Most points of a curve."""
     seed: int
     """Seed of the resampling."""
 
@@ -157,39 +167,46 @@ def summarise_runs(
         seed: Seed of the resampling.
         resamples: Number of bootstrap replicates.
     """
-    found = [curve for run in runs for curve in _curves(run)]
+    bins = BINS if sum(not run.curve.is_empty() for run in runs) < CROWD else FEW_BINS
+    found = [curve for run in runs for curve in _curves(run, bins)]
     arms = arms_of(runs)
     return LocalsFigures(
         curves=tuple(found),
         arms={arm.label: tuple(run.label for run in arm.runs) for arm in arms},
         tests=paired_tests(arms, seed, resamples),
+        steps=step_tests(runs, seed, resamples),
+        calibration={run.label: _calibration(run, seed, resamples) for run in runs if run.held_out},
         seeds=tuple(_seeds(arms)),
         costs=tuple(cost for run in runs if (cost := _cost(run)) is not None),
+        bins=bins,
         seed=seed,
     )
 
 
-def _curves(run: LocalsRun) -> list[Curve]:
-    found = [curve_of(run.label, name, run.curve, name) for name in CURVES]
+def _curves(run: LocalsRun, bins: int) -> list[Curve]:
+    found = [curve_of(run.label, name, run.curve, name, bins) for name in CURVES]
     for name, table in zip(LOSSES, (run.verdicts, run.warmup), strict=True):
-        found.append(curve_of(run.label, name, table, "loss"))
+        found.append(curve_of(run.label, name, table, "loss", bins))
     return [curve for curve in found if curve is not None]
 
 
-def curve_of(label: str, name: str, table: pl.DataFrame, column: str) -> Curve | None:
-    """Return a figure over the steps of a run in at most `BINS` points; None without values.
+def curve_of(
+    label: str, name: str, table: pl.DataFrame, column: str, bins: int = BINS
+) -> Curve | None:
+    """Return a figure over the steps of a run in a few points; None without values.
 
     Args:
         label: The run.
         name: The figure.
         table: One row per step: `step`, and the column.
         column: Where its values are.
+        bins: Most points.
     """
     known = table.select("step", value=pl.col(column)).drop_nulls("value")
     if known.is_empty():
         return None
     steps = table.height
-    place = pl.int_range(pl.len()) * min(BINS, known.height) // pl.len()
+    place = pl.int_range(pl.len()) * min(bins, known.height) // pl.len()
     points = (
         known.with_columns(bin=place)
         .group_by("bin", maintain_order=True)
@@ -304,6 +321,13 @@ def _paired(
     difference = (known[columns[0]] - known[columns[1]]).to_numpy().astype(np.float64)
     cluster = codes(known["group"])
     return paired(*sides, difference, cluster, every - known.height, seed, resamples)
+
+
+def _calibration(run: LocalsRun, seed: int, resamples: int) -> dict[str, Calibration]:
+    found = {
+        way: calibration(run.held_out or (), way, seed=seed, resamples=resamples) for way in WAYS
+    }
+    return {way: each for way, each in found.items() if each is not None}
 
 
 def _seeds(arms: Sequence[Arm]) -> list[Seeds]:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import median
 
 from pydantic_core import to_jsonable_python
 from rich.console import Console
 
-from habitus.metrics.locals_heldout import WAYS, appr
+from habitus.metrics.locals_heldout import WAYS
 from habitus.metrics.locals_read import LocalsRun
-from habitus.metrics.locals_summary import Curve, LocalsFigures, Test, overall
+from habitus.metrics.locals_summary import Curve, LocalsFigures, overall
 from habitus.report import locals_figures as parts
 from habitus.report.figures import Table, versions_table
-from habitus.report.findings import Finding
 from habitus.report.locals_criteria import (
     BYTES,
     TEXT_CHARACTERS,
@@ -22,20 +20,17 @@ from habitus.report.locals_criteria import (
     training_views,
 )
 from habitus.report.locals_figures import CURVE_TITLES, MEASURES, View, number, signed
+from habitus.report.locals_findings import findings, notes, number_of, verdict
 from habitus.report.page import build_page, shown_notes
 from habitus.report.scpo_figures import (
     FIGURES,
     comparison_cells,
-    detectable_words,
-    difference_words,
-    told,
 )
 from habitus.report.terminal import Sparkline, make_table, say_findings, say_line, styled
 from habitus.report.text import (
     NO_INTERVAL,
     Budget,
     bounds,
-    count,
     duration,
     one_line,
     percent,
@@ -47,9 +42,6 @@ PAGE = "locals-report.html"
 
 PAPER = ("arXiv 2509.21798", "https://arxiv.org/abs/2509.21798")
 """The paper of the method: its name and address."""
-
-MOST_FINDINGS = 12
-"""Runs that findings speak of one by one."""
 
 
 def write_locals(runs: Sequence[LocalsRun], figures: LocalsFigures, path: Path) -> Path:
@@ -108,12 +100,15 @@ def render_locals(view: View) -> str:
         findings=findings(view),
         facts=_facts(view),
         appr=parts.appr_table(view),
+        calibration=parts.calibration_table(view),
         tests=parts.tests_table(view),
+        steps=parts.steps_table(view),
+        bins=view.figures.bins,
         seeds=parts.seeds_table(view),
         costs=parts.cost_table(view),
         training=training_views(view.runs, budget),
         held_out=held_out_views(view.runs, budget),
-        notes=shown_notes(_notes(view)),
+        notes=shown_notes(notes(view)),
         settings=parts.differing(view.runs) if len(view.runs) > 1 else None,
         runs=_runs_table(view),
         commands=[
@@ -124,152 +119,6 @@ def render_locals(view: View) -> str:
         versions=_versions(view.runs),
         paper=PAPER,
     )
-
-
-def verdict(view: View) -> Finding:
-    """Say whether the last run is better than the base, or that this cannot be told.
-
-    Where there is no base it is compared with the first run, and a run that is alone with itself
-    without criteria.
-    """
-    measured = view.measured
-    if not measured:
-        return Finding(
-            "empty", "No held-out pairs were measured: train with --evaluate-pairs to compare."
-        )
-    test = _focus(view)
-    found = test.comparison
-    if found.difference is None:
-        return Finding("empty", "No data: no held-out pair was judged by both sides.")
-    names = f"{one_line(found.a, 80)} against {one_line(found.b, 80)}"
-    words = f"{difference_words(found)}, {count(found.n, 'held-out pair')}"
-    if not told(found):
-        return Finding(
-            "unclear",
-            f"{names}: cannot be told apart on these pairs ({words}); {detectable_words(found)}.",
-        )
-    better = found.difference > 0
-    return Finding(
-        "above" if better else "below",
-        f"{names}: {'more' if better else 'less'} accurate beyond the noise ({words}).",
-    )
-
-
-def _focus(view: View) -> Test:
-    arms = view.figures.arms
-    first = next(iter(arms))
-    (last,) = (arm for arm, runs in arms.items() if view.measured[-1].label in runs)
-    for test in view.figures.tests:
-        if test.measure == "accuracy" and test.arms == (last, first):
-            return test
-    raise AssertionError("every pair of arms is tested")
-
-
-def findings(view: View) -> list[Finding]:
-    """Return the sentences under the verdict."""
-    found = []
-    barred = [one_line(run.label, 40) for run in view.runs if run.record.get("non_commercial")]
-    if barred:
-        text = f"Not for commercial use, because some of the pairs may not be used so: {', '.join(barred)}."
-        found.append(Finding("warning", text))
-    for run in view.runs:
-        if run.record.get("collapsed"):
-            text = f"{one_line(run.label, 60)} {one_line(str(run.record['collapsed']), 450)}."
-            found.append(Finding("warning", text))
-        if not run.done:
-            steps = run.settings.get("grpo.steps")
-            text = f"{one_line(run.label, 60)} is not finished: {_progress(run, steps)}."
-            found.append(Finding("warning", text))
-    measured = view.measured
-    for run in measured[:MOST_FINDINGS]:
-        judged = overall(run, "accuracy", run.way)
-        if judged is not None and judged.n_excluded:
-            every = count(judged.n + judged.n_excluded, "held-out pair")
-            text = (
-                f"{one_line(run.label, 60)} gives no verdict on {judged.n_excluded:,} of {every}."
-            )
-            found.append(Finding("warning", text))
-        p_a = overall(run, "p_a", run.way)
-        if p_a is not None and p_a.value is not None and not 0.1 <= p_a.value <= 0.9:
-            letter = "first" if p_a.value > 0.5 else "second"
-            text = (
-                f"{one_line(run.label, 60)} favours the {letter} response in "
-                f"{percent(max(p_a.value, 1 - p_a.value), 0)} of looks, whatever it is."
-            )
-            found.append(Finding("warning", text))
-        mean = overall(run, "r_appr", "with")
-        if run.way == "with" and mean is not None and mean.value is not None and mean.value < 0:
-            rises = [rise for each in run.held_out or () if (rise := appr(each)) is not None]
-            if (middle := median(rises)) > 0:
-                text = (
-                    f"Criteria of {one_line(run.label, 60)} make the right verdict likelier on most pairs (median R_appr "
-                    f"{signed(middle)}), and where they mislead it they cost more (mean {signed(mean.value)})."
-                )
-                found.append(Finding("warning", text))
-    for test in view.figures.tests:
-        own = test.comparison
-        if test.measure != "accuracy" or test.against != "borrowed" or own.difference is None:
-            continue
-        name = one_line(test.arms[0], 60)
-        words = difference_words(own)
-        if not told(own):
-            text = (
-                f"Whether {name} uses the criteria it writes cannot be told: its own against those "
-                f"it wrote about other questions {words}; {detectable_words(own)}."
-            )
-        elif own.difference < 0:
-            text = f"{name} is less accurate after its own criteria than after those it wrote about other questions: {words}."
-        else:
-            continue
-        found.append(Finding("warning", text))
-    found += _against_others(view) if measured else []
-    if measured and measured[0].stage == "base":
-        base = next(iter(view.figures.arms))
-        for test in view.figures.tests:
-            own = test.comparison
-            if test.arms[1] == base and own.difference is not None and not test.own:
-                found.append(Finding("note", _against(test, "the base")))
-    return found[: 4 * MOST_FINDINGS]
-
-
-def _against_others(view: View) -> list[Finding]:
-    """Return how the arm of the verdict does against all but the one it is compared with there.
-
-    In accuracy always; in right verdicts in both orders where that is told.
-    """
-    found = []
-    last, first = _focus(view).arms
-    for test in view.figures.tests:
-        own = test.comparison
-        others = set(test.arms) - {last}
-        if last not in test.arms or len(others) != 1 or first in others or own.difference is None:
-            continue
-        if test.measure != "accuracy" and not told(own):
-            continue
-        rise = own.difference if test.arms[0] == last else -own.difference
-        text = _against(test, one_line(own.b, 60))
-        found.append(Finding("note" if told(own) and rise > 0 else "warning", text))
-    return found
-
-
-def _against(test: Test, other: str) -> str:
-    own = test.comparison
-    ends = "" if told(own) else "; cannot be told from it"
-    return (
-        f"{one_line(own.a, 60)} against {other}, {MEASURES[test.measure].lower()}: "
-        f"{difference_words(own)}{ends}."
-    )
-
-
-def _progress(run: LocalsRun, steps: object) -> str:
-    if run.curve.height:
-        last = int(run.curve["step"][-1])
-        ends = ", but not what follows it" if last == steps else ""
-        return f"step {last} of {steps}{ends}"
-    for table, what in ((run.warmup, "warm-up"), (run.verdicts, "verdict")):
-        if table.height:
-            return f"{what} step {int(table['step'][-1])}"
-    return "no step yet"
 
 
 def _facts(view: View) -> list[tuple[str, str]]:
@@ -288,36 +137,6 @@ def _facts(view: View) -> list[tuple[str, str]]:
     return facts
 
 
-def _notes(view: View) -> list[str]:
-    found, measured = [], view.measured
-    if measured and measured[0].stage != "base":
-        found.append("The model as it was is not among the runs; --stage base measures it.")
-    for key, what in (("pairs_digest", "trained on"), ("evaluate_digest", "measured on")):
-        known = {run.config.get(key) for run in view.runs if run.config.get(key) is not None}
-        if len(known) > 1:
-            found.append(
-                f"The runs were {what} different pairs"
-                + ("; tests are on those that two runs share." if key != "pairs_digest" else ".")
-            )
-    left = [one_line(run.label, 40) for run in view.runs if not run.held_out]
-    if left and measured:
-        found.append(f"Without held-out pairs: {', '.join(left)}.")
-    for run in view.runs:
-        shared = run.record.get("warmup_from")
-        if shared is not None:
-            took = duration(_number(run.record.get("warmup_seconds")))
-            found.append(
-                f"{run.label}: the warm-up is that of {shared}; its {took} are not in the time."
-            )
-        kept = run.record.get("n_criteria")
-        if kept is not None:
-            both = run.record.get("n_criteria_both_orders")
-            found.append(
-                f"{run.label}: the warm-up kept {kept} criteria, of which {both} help in both orders."
-            )
-    return found
-
-
 def _runs_table(view: View) -> Table:
     rows = tuple(
         (
@@ -328,17 +147,13 @@ def _runs_table(view: View) -> Table:
             str(run.record.get("n_train", "–")),
             str(run.record.get("n_excluded", "–")),
             str(run.config.get("seed")),
-            duration(_number(run.record.get("seconds"))),
+            duration(number_of(run.record.get("seconds"))),
             "not for commercial use" if run.record.get("non_commercial") else "–",
         )
         for run in view.runs
     )
     headers = ("Run", "Stage", "Model", "Finished", "Pairs", "Left out", "Seed", "Time", "Licence")
     return Table(headers, rows)
-
-
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) else None
 
 
 def _versions(runs: Sequence[LocalsRun]) -> Table:
@@ -353,6 +168,10 @@ def _versions(runs: Sequence[LocalsRun]) -> Table:
     )
 
 
+STEP_NAMES = {"accuracy": "accuracy", "both_orders": "both", "r_appr": "R_appr"}
+"""`STEP_MEASURES` as a narrow table has room for them."""
+
+
 def print_locals(view: View, console: Console) -> None:
     """Print the verdict, held-out figures, tests, and the curves as lines of characters.
 
@@ -364,11 +183,12 @@ def print_locals(view: View, console: Console) -> None:
     say_findings(console, verdict(view), findings(view))
     _print_held_out(view, console)
     _print_tests(view, console)
+    _print_steps(view, console)
     for run in view.runs:
         curves = [curve for curve in view.figures.curves if curve.run == run.label]
         if curves:
             _print_curves(run, curves, console)
-    for note in _notes(view):
+    for note in notes(view):
         say_line(console, f"note: {note}")
 
 
@@ -407,6 +227,19 @@ def _print_tests(view: View, console: Console) -> None:
         cells = comparison_cells(test.comparison)
         pair = f"{one_line(test.comparison.a, 60)} - {one_line(test.comparison.b, 60)}"
         table.add_row(*styled(console, (pair, *cells[:4], cells[5])))
+    console.print(table)
+
+
+def _print_steps(view: View, console: Console) -> None:
+    if not view.figures.steps:
+        return
+    headers = ("first - second", "figure", "", "95 % CI", "Holm p", "n")
+    table = make_table("Steps on the same pairs; R_appr in nats, the others in points", headers)
+    for test in view.figures.steps:
+        cells = parts.step_cells(test)
+        pair = f"{one_line(test.comparison.a, 60)} - {one_line(test.comparison.b, 60)}"
+        row = (pair, STEP_NAMES[test.measure], *cells[:2], cells[3], cells[5])
+        table.add_row(*styled(console, row))
     console.print(table)
 
 

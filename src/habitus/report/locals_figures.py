@@ -10,13 +10,23 @@ import altair as alt
 from habitus.metrics.bootstrap import MIN_CLUSTERS
 from habitus.metrics.locals_heldout import BY, WAYS
 from habitus.metrics.locals_read import HELD_OUT, LocalsRun
+from habitus.metrics.locals_steps import StepTest
 from habitus.metrics.locals_summary import CURVES, LOSSES, Curve, LocalsFigures, overall
 from habitus.report.charts import Row, forest, heat, shown_interval
 from habitus.report.figures import MAX_CULTURES, Figure, Table, cut_table
 from habitus.report.scpo_charts import Line, lines
-from habitus.report.scpo_figures import COMPARISON_HEADERS, comparison_cells, pairs
-from habitus.report.text import NO_INTERVAL, bounds, one_line, percent, unique_labels
-from habitus.types import Metric
+from habitus.report.scpo_figures import COMPARISON_HEADERS, comparison_cells, pairs, told
+from habitus.report.text import (
+    NO_INTERVAL,
+    bounds,
+    one_line,
+    p_value,
+    percent,
+    point_bounds,
+    points,
+    unique_labels,
+)
+from habitus.types import Comparison, Metric
 
 CURVE_TITLES = {
     "accuracy": "Verdict accuracy",
@@ -166,7 +176,7 @@ def metric_cells(metric: Metric | None) -> tuple[str, str, str]:
     return percent(metric.value), bounds(metric.ci_low, metric.ci_high), pairs(metric)
 
 
-def plain_interval(metric: Metric) -> str:
+def plain_interval(metric: Metric | Comparison) -> str:
     """Return the interval of a figure that is no share."""
     if metric.ci_low is None or metric.ci_high is None:
         return NO_INTERVAL
@@ -193,6 +203,27 @@ def appr_table(view: View) -> Table:
     if fewest < MIN_CLUSTERS:
         note += f" Intervals over fewer than {MIN_CLUSTERS} groups of pairs are too narrow."
     return Table(("Run", "Mean R_appr", "95 % interval", "Pairs"), tuple(rows), note)
+
+
+def calibration_table(view: View) -> Table:
+    """Return how sure each run is, in each way of judging, and how often it is right."""
+    rows = tuple(
+        (
+            one_line(label, 80),
+            way,
+            percent(each.right),
+            percent(each.confidence),
+            points(each.overconfidence),
+            point_bounds(each.ci_low, each.ci_high),
+            f"{each.log_loss:.3f}",
+            f"{each.n:,}",
+        )
+        for label, ways in view.figures.calibration.items()
+        for way, each in ways.items()
+    )
+    headers = ("Run", "Criteria", "Right looks", "Confidence", "Overconfidence, points")
+    note = "Log loss is in nats; one who says one half to everything has 0.693."
+    return Table((*headers, "95 % interval", "Log loss", "Pairs"), rows, note)
 
 
 def group_figures(view: View) -> list[Figure]:
@@ -275,6 +306,29 @@ def tests_table(view: View) -> Table:
         for test in view.figures.tests
     ]
     return cut_table(("Difference", "Measure", *COMPARISON_HEADERS), rows, "figures.json")
+
+
+def step_cells(test: StepTest) -> tuple[str, ...]:
+    """Return a test over steps as cells: difference, interval, p, corrected p, told apart, steps."""
+    own = test.comparison
+    if test.measure == "r_appr":
+        tested = (p_value(own.p), p_value(own.p_holm), "yes" if told(own) else "no")
+        return (signed(own.difference), plain_interval(own), *tested, pairs(own))
+    return comparison_cells(own)
+
+
+def steps_table(view: View) -> Table:
+    """Return all tests over the steps of trainings on the same pairs."""
+    rows = [
+        (
+            f"{one_line(test.comparison.a, 80)} − {one_line(test.comparison.b, 80)}",
+            CURVE_TITLES[test.measure],
+            *step_cells(test),
+        )
+        for test in view.figures.steps
+    ]
+    headers = ("Difference", "Figure", "Points; R_appr in nats", *COMPARISON_HEADERS[1:-1], "Steps")
+    return cut_table(headers, rows, "figures.json")
 
 
 def seeds_table(view: View) -> Table:

@@ -68,7 +68,8 @@ class LocalsPlan:
     warmup_pairs: int = 256
     """Pairs that criteria are sampled for."""
     warmup_from: Path | None = None
-    """A run of stage `both` whose warm-up is taken in place of one's own, to compare rewards."""
+    """A run of stage `both` whose warm-up is taken in place of one's own, to compare rewards, or, in
+    stage `warmup`, to measure it."""
     load: ModelOptions = field(default_factory=ModelOptions)
     """How the model is loaded."""
     translated: bool = False

@@ -84,8 +84,10 @@ def train_locals(
             f"--verdict-steps comes before criteria, and --stage {plan.stage} learns none; for "
             "--stage verdict say --warmup-steps"
         )
-    if plan.warmup_from is not None and plan.stage != "both":
-        raise InputError(f"--warmup-from goes with --stage both, not with --stage {plan.stage}")
+    if plan.warmup_from is not None and plan.stage not in ("warmup", "both"):
+        raise InputError(
+            f"--warmup-from goes with --stage both or warmup, not with --stage {plan.stage}"
+        )
     if plan.stage == "base" and plan.evaluate is None:
         raise InputError("--stage base trains nothing, it only measures: add --evaluate-pairs")
     if is_first() and (plan.out / RUN).exists() and not plan.resume:
@@ -245,15 +247,15 @@ class _Run:
         self._learn(policy, views, criteria, folder, plan.supervised, saved, begun, learned)
 
     def _take_warm_up(self, other: Path) -> None:
-        """Take the warm-up of another run."""
+        """Take the warm-up of another run; where nothing follows it, what it made is the judge."""
         before = same_warm_up(other, self.record["config"])
         if is_first():
-            shutil.copytree(
-                other / WARMUP,
-                self.plan.out / WARMUP,
-                ignore=shutil.ignore_patterns(CHECKPOINTS, SAMPLED),
-                dirs_exist_ok=True,
-            )
+            out = self.plan.out
+            ignore = shutil.ignore_patterns(CHECKPOINTS, SAMPLED)
+            shutil.copytree(other / WARMUP, out / WARMUP, ignore=ignore, dirs_exist_ok=True)
+            if self.plan.stage == "warmup":
+                shutil.copytree(out / WARMUP / MODEL, out / MODEL, dirs_exist_ok=True)
+                shutil.rmtree(out / WARMUP / MODEL)
         shared(None)
         self.record |= {name: before[name] for name in COUNTED if name in before}
         self.record["warmup_from"] = str(other)
