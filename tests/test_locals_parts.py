@@ -342,6 +342,11 @@ def test_the_verdict_is_learned_after_criteria_that_are_not(policy, prompting):
     assert after.answer == (whole.answer[whole.verdict],)
     assert (*after.prompt, *after.answer) == (*whole.prompt, *whole.answer)[: len(after.prompt) + 1]
     assert found.count(after) >= 1
+    # what a step's passes are of: single letters first, and the shorter before the longer
+    kinds = [(len(each.answer) > 1, len(each.prompt) + len(each.answer)) for each in found]
+    steps = [kinds[first : first + 8] for first in range(0, 32, 8)]
+    assert all(step == sorted(step) for step in steps)
+    assert kinds != sorted(kinds)  # each step has its share of every kind
     # where all are kept, or none, there are two kinds
     for kept, alone in ((True, 8), (False, 32)):
         some = [replace(each, kept=kept) for each in sampled]

@@ -173,6 +173,9 @@ def make_examples(
 ) -> list[Example]:
     """Return the examples of all steps, in order: all kinds shuffled and repeated as needed.
 
+    Within a step those that learn one token come first, and the shorter before the longer: a
+    forward pass is as wide as its longest example, and so is what it computes for the answers.
+
     Args:
         policy: Whose token ids they are.
         prompting: Makes the judge's requests.
@@ -208,7 +211,13 @@ def make_examples(
         *_drawn(others, list, wanted - n_verdicts - n_texts, shuffle),
     ]
     shuffle.shuffle(chosen)
-    return chosen
+    size = settings.batch_size
+    steps = (chosen[first : first + size] for first in range(0, wanted, size))
+    return [each for step in steps for each in sorted(step, key=_width)]
+
+
+def _width(example: Example) -> tuple[bool, int]:
+    return len(example.answer) > 1, len(example.prompt) + len(example.answer)
 
 
 def _drawn(
