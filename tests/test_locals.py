@@ -283,6 +283,19 @@ def test_the_schedule_keeps_both_orders_together_and_sees_all_pairs():
     assert names != schedule(every, 4, 5, seed=4)
 
 
+def test_pairs_that_the_warm_up_showed_less_often_come_first():
+    every = all_views(make_pairs(6, ("Chile",)), 0)
+    known = by_key(every)
+    plain = [known[name].item.id for name in schedule(every, 4, 8, seed=3)]
+    shown = {plain[0]: 2, plain[2]: 1, plain[4]: 1}
+    ids = [known[name].item.id for name in schedule(every, 4, 8, seed=3, shown=shown)]
+    assert ids[::2] == ids[1::2]
+    # those of one count stay in their order, and so do later rounds
+    assert ids[:12:2] == [*plain[6:12:2], plain[2], plain[4], plain[0]]
+    assert ids[12:] == plain[12:]
+    assert ids[:8] == [known[name].item.id for name in schedule(every, 4, 2, 3, shown)]
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

@@ -235,6 +235,11 @@ def test_the_warm_up_of_another_run_is_ones_own(taught, tmp_path):
         train_locals(replace(longer, out=tmp_path / "five"))
     corr = RewardSettings(w_appr=0.0)
     found = train_locals(replace(two, rewards=corr))
+    shown = json.loads((tmp_path / "one" / "warmup" / "shown.json").read_text())
+    assert sum(shown.values()) == one.supervised.steps * one.supervised.batch_size
+    least = sorted(shown.get(pair.id, 0) for pair in one.pairs if pair.split != "test")[:2]
+    first = {line["pair"] for line in read_jsonl(tmp_path / "one" / "samples.jsonl")}
+    assert sorted(shown.get(pair, 0) for pair in first) == least  # two pairs, both orders of each
     sampled = read_jsonl(tmp_path / "one" / "warmup" / "criteria.jsonl")
     assert found["n_sampled"] == len(sampled)
     assert found["n_criteria"] == sum(line["kept"] for line in sampled)

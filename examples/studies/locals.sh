@@ -44,7 +44,7 @@ train() { # train JOB NAME SEED OPTIONS...
     grep -qs '"done": *true' "$OUT/train/$run/run.json" || queue "$job" $HABITUS train locals \
         --pairs "$OUT/pairs" --evaluate-pairs "$OUT/pairs" ${PAIRS:+--evaluate-limit $PAIRS} \
         --model "$MODEL" --out "$OUT/train/$run" --seed "$seed" --resume --on-collapse warn \
-        --warmup-pairs 800 --warmup-samples 2 $LOCALS "$@"
+        --warmup-pairs 3200 --warmup-samples 1 $LOCALS "$@"
 }
 judge() { # judge JOB NAME MODEL OPTIONS...
     job=$1; run=$2; model=$3; shift 3

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -90,18 +90,31 @@ class LocalsPlan:
     """The command line, for the record."""
 
 
-def schedule(views: Sequence[View], prompts: int, steps: int, seed: int) -> list[str]:
+def schedule(
+    views: Sequence[View],
+    prompts: int,
+    steps: int,
+    seed: int,
+    shown: Mapping[str, int] | None = None,
+) -> list[str]:
     """Return the names of the prompts of all steps, both orders of a pair side by side.
 
-    Every pair is seen once before any is seen again; each round has an order of its own.
+    Every pair is seen once before any is seen again; each round has an order of its own. Pairs that
+    the warm-up showed less often come first: of those it has seen a judge may know the answer by
+    heart, and no criteria make that likelier.
 
     Args:
         views: Both orders of each pair.
         prompts: Prompts of a step, an even number.
         steps: Steps.
         seed: Seed of the orders.
+        shown: Id of a pair to how often the warm-up showed it; it never did where it is not named.
     """
     pairs: dict[str, list[str]] = {}
     for view in views:
         pairs.setdefault(view.item.id, []).append(view.key)
-    return rounds(pairs, prompts * steps, seed)
+    total, one_round = prompts * steps, len(views)
+    names = rounds(pairs, max(total, one_round), seed)
+    often = {view.key: (shown or {}).get(view.item.id, 0) for view in views}
+    first = sorted(names[:one_round], key=lambda name: often[name])  # stable: orders stay together
+    return [*first, *names[one_round:]][:total]

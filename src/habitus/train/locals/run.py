@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -49,6 +50,7 @@ EXCLUDED, HELD_OUT, MERGED = "excluded.jsonl", "heldout.json", "base"
 VERDICTS = "verdicts"  # in the warm-up's folder: what comes before criteria are sampled
 ROWS = 512
 """Texts that are sampled at once where tokens are recorded: a row more costs little there."""
+SHOWN = "shown.json"  # beside a curve of the warm-up: pairs, and how often its steps show them
 SAMPLED = ".sampled"  # says to the other processes of a launch that criteria are sampled
 
 
@@ -94,6 +96,12 @@ def train_locals(
         raise RunError(f"{plan.out} holds a run; add --resume to go on, or name another --out")
     with held(plan.out / ".lock", plan.out):
         return _Run(plan, say, advance).go()
+
+
+def _shown(folder: Path) -> Counter[str]:
+    """Return how often the steps of a warm-up's folder showed each pair."""
+    found = study.read_json(folder / SHOWN) or {}
+    return Counter({pair: times for pair, times in found.items() if isinstance(times, int)})
 
 
 class _OutOfTimeError(Exception):
@@ -277,6 +285,9 @@ class _Run:
         examples = make_examples(
             policy, self.prompting, views, criteria, settings, seed, learned=learned
         )
+        if self.plan.stage in ("warmup", "both") and is_first():
+            folder.mkdir(parents=True, exist_ok=True)
+            write_json(folder / SHOWN, dict(Counter(example.pair for example in examples)))
         policy = self._start_from(policy, begun)
         with progress("warm-up" if criteria else "verdicts", settings.steps, unit="steps") as step:
             done = learn(
@@ -380,7 +391,8 @@ class _Run:
 
         plan = self.plan
         grpo = plan.grpo
-        names = schedule(views, grpo.prompts_per_step, grpo.steps, plan.seed)
+        shown = _shown(plan.out / WARMUP) + _shown(plan.out / WARMUP / VERDICTS)
+        names = schedule(views, grpo.prompts_per_step, grpo.steps, plan.seed, shown)
         reward = LocalsReward(
             policy,
             self.prompting,

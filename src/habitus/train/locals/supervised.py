@@ -13,7 +13,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -84,6 +84,8 @@ class Example:
     """What is learned."""
     verdict: int = 0
     """Place of the verdict in it."""
+    pair: str = ""
+    """Id of the pair."""
 
 
 class Examples:
@@ -111,7 +113,8 @@ class Examples:
         for view, request, ids in zip(views, requests, encoded, strict=True):
             if isinstance(ids, list):
                 labels = self._encoder.label_tokens(request.answer, request.labels)
-                found.append(Example(tuple(labels.after(ids)), (labels.first[view.right],)))
+                prompt, letter = labels.after(ids), labels.first[view.right]
+                found.append(Example(tuple(prompt), (letter,), pair=view.item.id))
             else:
                 found.append(None)
         return found
@@ -137,7 +140,12 @@ class Examples:
         return [
             None
             if each is None
-            else Example((*each.prompt, *each.answer[: each.verdict]), (each.answer[each.verdict],))
+            else replace(
+                each,
+                prompt=(*each.prompt, *each.answer[: each.verdict]),
+                answer=(each.answer[each.verdict],),
+                verdict=0,
+            )
             for each in found
         ]
 
@@ -155,7 +163,7 @@ class Examples:
         )
         if len(before) + len(answer) > self._encoder.context:
             return None
-        return Example(tuple(before), answer, len(criteria))
+        return Example(tuple(before), answer, len(criteria), view.item.id)
 
     def _ids(self, text: str) -> list[int]:
         return self._encoder._inner_ids(text, self._encoder._plain_ids)
