@@ -3,8 +3,8 @@
     python benchmarks/locals_warmup.py --device cuda --pairs PAIRS --model MODEL
     python benchmarks/locals_warmup.py --small
 
-The same examples, 16 a step, in the order of the warm-up: kept criteria, verdicts after others, and
-plain verdicts. Once as `--stage warmup` learns them: passes of one kind, logits of the answers only,
+The same examples in each step, 16 of the warm-up's: kept criteria, verdicts after others, and plain
+verdicts. Once as `--stage warmup` learns them: passes of one kind, logits of the answers only,
 recorded as CUDA graphs on a GPU. And once as transformers' `Trainer` learns causal language models:
 padded on the right, the library's own loss. Both learn the same examples in the same steps, of the
 same model with the same adapter. Criteria are made up; pairs too, unless a folder of them is given.
@@ -32,6 +32,7 @@ from locals_step import make_pairs, save_model
 from scpo_study import SHAPES, WORDS
 
 from habitus.pairs import read_pairs
+from habitus.train._trl import on_one_gpu
 from habitus.train.locals.model import ModelOptions, Policy
 from habitus.train.locals.prompting import Prompting, all_views
 from habitus.train.locals.supervised import Example, SupervisedSettings, learn, make_examples
@@ -112,7 +113,7 @@ def peer(policy: Policy, examples: Sequence[Example], settings: SupervisedSettin
             disable_tqdm=True, remove_unused_columns=False, use_cpu=policy.device.type == "cpu",
         )  # fmt: skip
         trainer = Ordered(
-            model=policy.trained, args=asked, train_dataset=rows, data_collator=collate,
+            model=policy.trained, args=on_one_gpu(asked), train_dataset=rows, data_collator=collate,
             callbacks=[Ends()],
         )  # fmt: skip
         trainer.remove_callback(transformers.PrinterCallback)
@@ -130,6 +131,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, help="(100)")
     parser.add_argument("--micro-batch", type=int, default=8)
     asked = parser.parse_args()
+    if asked.steps == 1:
+        parser.error("--steps 1: take 2 or more, the first step has no beginning")
     model = asked.model or ("tiny" if asked.small else "qwen2-0.5b")
     steps = asked.steps or (8 if asked.small else 100)
     settings = SupervisedSettings(

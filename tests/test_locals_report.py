@@ -17,7 +17,13 @@ from habitus.metrics.locals_read import read_runs
 from habitus.metrics.locals_summary import summarise_runs
 from habitus.report.locals import print_locals, render_locals, to_json
 from habitus.report.locals_criteria import held_out_views, training_views
-from habitus.report.locals_figures import View, appr_table, differing, group_figures
+from habitus.report.locals_figures import (
+    View,
+    appr_table,
+    differing,
+    group_figures,
+    thinned,
+)
 from habitus.report.locals_findings import findings, notes, verdict
 from habitus.report.terminal import Sparkline
 from habitus.report.text import Budget
@@ -96,14 +102,19 @@ def test_curves_are_binned_and_missing_values_left_out(tmp_path):
     assert (cost.seconds, cost.parts, cost.tokens_per_second) == (4.0, (2.0, 0.5, 1.5), 40.0)
 
 
-def test_curves_of_many_runs_have_few_points(tmp_path):
+def test_curves_of_many_runs_are_drawn_in_few_points(tmp_path):
     lines = [step(k, accuracy=k / 100) for k in range(1, 101)]
     runs = [write_run(tmp_path / name, curve=lines) for name in "abcd"]
     for some, points in ((runs[:3], 40), (runs, 10)):
         view = view_of(*some)
         curves = [curve for curve in view.figures.curves if curve.name == "accuracy"]
-        assert {len(curve.points) for curve in curves} == {points}
-        assert f"drawn as means of {points} equal parts" in render_locals(view)
+        assert {len(curve.points) for curve in curves} == {40}
+        html = render_locals(view)
+        specs = json.loads(re.search(r'id="chart-specs">(.*?)</script>', html, re.DOTALL)[1])
+        rows = [row for rows in specs["curve-accuracy"]["datasets"].values() for row in rows]
+        assert len({row["x"] for row in rows if row.get("line") == "a"}) == points
+    assert thinned([(1.0, 0.0), (2.0, 1.0), (3.0, 5.0)], 2) == [(1.0, 0.0), (2.5, 3.0)]
+    assert thinned([], 10) == []
 
 
 def trained(tmp_path, name, steps, gain=0.0, pair="p{}", **config):
@@ -134,7 +145,13 @@ def test_trainings_on_the_same_pairs_are_compared_step_by_step(tmp_path):
 
 @pytest.mark.parametrize(
     "other",
-    [{"steps": 29}, {"config": {"seed": 1}}, {"pair": "q{}"}, {"config": {"pairs_digest": "no"}}],
+    [
+        {"steps": 29},
+        {"pair": "q{}"},
+        {"config": {"seed": 1}},
+        {"config": {"pairs_digest": "no"}},
+        {"config": {"grpo": {"iterations": 2}}},
+    ],
 )
 def test_trainings_on_other_pairs_and_short_ones_are_not_compared_by_step(tmp_path, other):
     config = other.pop("config", {})
@@ -143,6 +160,25 @@ def test_trainings_on_other_pairs_and_short_ones_are_not_compared_by_step(tmp_pa
     view = view_of(one, two)
     assert not view.figures.steps
     assert "Steps on the same pairs" not in render_locals(view)
+
+
+def test_of_steps_that_learn_from_the_same_texts_the_first_counts(tmp_path):
+    twice = {"grpo": {"iterations": 2}}
+    one = trained(tmp_path, "one", 60, **twice)
+    two = trained(tmp_path, "two", 60, gain=0.25, **twice)
+    assert {each.comparison.n for each in view_of(one, two).figures.steps} == {30}
+    three = trained(tmp_path, "three", 58, gain=0.25, **twice)
+    assert not view_of(one, three).figures.steps
+
+
+def test_r_appr_is_compared_where_it_is_the_same_figure(tmp_path):
+    one = trained(tmp_path, "one", 40)
+    for name, config in (
+        ("two", {"rewards": {"labels": "all"}}),
+        ("three", {"grpo": {"policy": "reference"}}),
+    ):
+        found = view_of(one, trained(tmp_path, name, 40, **config)).figures.steps
+        assert [each.measure for each in found] == ["accuracy", "both_orders"]
 
 
 def test_steps_without_a_figure_are_left_out_and_counted(tmp_path):
@@ -174,12 +210,16 @@ def test_calibration_is_of_looks(tmp_path):
 
 
 def test_how_often_the_warm_up_showed_a_pair_is_said(tmp_path):
-    supervised = {"steps": 100, "batch_size": 16, "verdict_share": 0.2}
-    config = {"supervised": supervised, "warmup_pairs": 400}
-    run = write_run(tmp_path / "a", config=config, n_criteria=7, n_criteria_both_orders=2)
+    kept = {"n_criteria": 7, "n_criteria_both_orders": 2}
+    shown = {"pairs": 400, "mean": 3.2, "most": 11}
+    run = write_run(tmp_path / "a", **kept, shown_after_criteria=shown)
     assert notes(view_of(run)) == [
-        "a: the warm-up kept 7 criteria, of which 2 help in both orders, and showed each pair 3.2 "
-        "times after criteria."
+        "a: the warm-up kept 7 criteria, of which 2 help in both orders, and showed a pair 3.2 "
+        "times after criteria on average, 11 times at most."
+    ]
+    older = write_run(tmp_path / "b", **kept)
+    assert notes(view_of(older)) == [
+        "b: the warm-up kept 7 criteria, of which 2 help in both orders."
     ]
 
 

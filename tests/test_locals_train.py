@@ -248,7 +248,12 @@ def test_the_warm_up_of_another_run_is_ones_own(taught, tmp_path):
     ours, theirs = weights_of(tmp_path / "two"), weights_of(tmp_path / "whole")
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
     kept = replace(two, out=tmp_path / "kept", stage="warmup")
-    assert train_locals(kept)["done"]  # the warm-up itself is the judge
+    with pytest.raises(InputError, match="only measures: add --evaluate-pairs"):
+        train_locals(kept)
+    found = train_locals(replace(kept, evaluate=make_pairs(2, ("Chile",))))
+    assert found["done"]  # the warm-up itself is the judge
+    assert (tmp_path / "kept" / "heldout.json").exists()
+    assert found["shown_after_criteria"]["most"] >= found["shown_after_criteria"]["mean"] >= 1
     ours, theirs = weights_of(tmp_path / "kept"), weights_of(tmp_path / "one" / "warmup")
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
     assert (tmp_path / "kept" / "warmup" / "criteria.jsonl").exists()
@@ -258,6 +263,26 @@ def test_the_warm_up_of_another_run_is_ones_own(taught, tmp_path):
         train_locals(replace(two, out=tmp_path / "six", stage="verdict", supervised=early))
     with pytest.raises(InputError, match="goes with --stage both or warmup, not with --stage rl"):
         train_locals(replace(two, out=tmp_path / "four", stage="rl"))
+
+
+@pytest.mark.slow
+def test_a_warm_up_that_is_measured_needs_no_other_run_any_more(taught, tmp_path):
+    before = taught_plan(taught, tmp_path / "before", stage="verdict")
+    assert train_locals(before)["done"]
+    fields = {"stage": "both", "grpo": replace(before.grpo, steps=1)}
+    adapter = str(tmp_path / "before" / "model")  # merged into each run's own base
+    one = replace(before, out=tmp_path / "one", model=adapter, **fields)
+    assert train_locals(one)["done"]
+    kept = replace(
+        one,
+        out=tmp_path / "kept",
+        stage="warmup",
+        warmup_from=tmp_path / "one",
+        evaluate=make_pairs(2, ("Chile",)),
+    )
+    assert train_locals(kept)["done"]
+    base = json.loads((tmp_path / "kept" / "model" / "adapter_config.json").read_text())
+    assert base["base_model_name_or_path"] == str(tmp_path / "kept" / "base")
 
 
 @pytest.mark.slow

@@ -20,7 +20,8 @@
 # (the report shows the time). PAIRS keeps so many held-out pairs, ITEMS so many items of a benchmark.
 # LOCALS takes further options of `habitus train locals`, RL those of reinforcement, JUDGE of the
 # judges, WRITE of those that write criteria. What is done is skipped and what was begun goes on, so
-# the script can be stopped and started again.
+# the script can be stopped and started again; other options, or those of another version of it, want
+# another OUT.
 set -eu
 
 . "$(dirname "$0")/common.sh"

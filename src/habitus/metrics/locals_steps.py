@@ -20,6 +20,9 @@ STEP_MEASURES = ("accuracy", "both_orders", "r_appr")
 _SCHEDULE = ("seed", "pairs_digest", "limit", "grpo.prompts_per_step", "grpo.iterations")
 """What of a configuration says which pairs a step is on."""
 
+_MEANING = {"r_appr": ("rewards.labels", "grpo.policy")}
+"""Figure to what of a configuration says what it is."""
+
 
 @dataclass(frozen=True)
 class StepTest:
@@ -35,10 +38,11 @@ class StepTest:
 def step_tests(
     runs: Sequence[LocalsRun], seed: int = 0, resamples: int = RESAMPLES
 ) -> tuple[StepTest, ...]:
-    """Compare trainings that took the same pairs in the same order, such as two of one seed.
+    """Compare trainings that took the same pairs in the same order, as from one warm-up and seed.
 
-    Two trainings need 30 such steps. Those of one training depend on each other, so a difference
-    says what these two did, not what others with another seed would do.
+    Two trainings need 30 such steps; of those that learn from the same texts only the first counts.
+    The steps of one training depend on each other, so a difference says what these two did, not
+    what others with another seed would do.
 
     Args:
         runs: The runs.
@@ -47,13 +51,10 @@ def step_tests(
     """
     rows: list[tuple[str, Comparison]] = []
     for a, b in itertools.combinations(runs, 2):
-        steps = _shared(a, b)
-        if steps.len() < MIN_CLUSTERS:
-            continue
-        both = a.curve.join(b.curve, on="step", suffix="_b").filter(pl.col("step").is_in(steps))
+        both = _shared(a, b)
         for measure in STEP_MEASURES:
             known = both.drop_nulls([measure, f"{measure}_b"])
-            if known.height < MIN_CLUSTERS:
+            if known.height < MIN_CLUSTERS or not _alike(a, b, _MEANING.get(measure, ())):
                 continue
             difference = (known[f"{measure}_b"] - known[measure]).to_numpy()
             left, cluster = both.height - known.height, np.arange(known.height)
@@ -65,12 +66,19 @@ def step_tests(
     )
 
 
-def _shared(a: LocalsRun, b: LocalsRun) -> pl.Series:
-    """Return the steps at which both took the same pairs, as far as their samples tell."""
-    if any(a.settings.get(name) != b.settings.get(name) for name in _SCHEDULE):
-        return pl.Series("step", [], pl.Int64)
+def _shared(a: LocalsRun, b: LocalsRun) -> pl.DataFrame:
+    """Return both curves at the steps that took the same pairs, as far as their samples tell."""
+    both = a.curve.join(b.curve, on="step", suffix="_b", maintain_order="left")
+    if not _alike(a, b, _SCHEDULE):
+        return both.clear()
     ours, theirs = (
         run.samples.group_by("step").agg(pl.col("pair").unique().sort()) for run in (a, b)
     )
-    both = ours.join(theirs, on="step", suffix="_b")
-    return both.filter(pl.col("pair") == pl.col("pair_b"))["step"]
+    same = ours.join(theirs, on=("step", "pair"), how="semi")
+    times = a.settings.get("grpo.iterations") or 1
+    both = both.join(same, on="step", how="semi", maintain_order="left")
+    return both.filter((pl.col("step") - 1) % times == 0)
+
+
+def _alike(a: LocalsRun, b: LocalsRun, names: Sequence[str]) -> bool:
+    return all(a.settings.get(name) == b.settings.get(name) for name in names)

@@ -22,9 +22,6 @@ from habitus.types import Comparison, Metric
 BINS = 40
 """Most points of a curve: steps are averaged in so many equal parts of training."""
 
-CROWD, FEW_BINS = 4, 10
-"""Where so many trainings share a chart a curve has so few points: nobody can read more."""
-
 TESTED = ("accuracy", "both_orders")
 """Measures that runs are compared in."""
 
@@ -151,8 +148,6 @@ class LocalsFigures:
     """Spread over seeds."""
     costs: tuple[Cost, ...]
     """Time of a step."""
-    bins: int
-    """Most points of a curve."""
     seed: int
     """Seed of the resampling."""
 
@@ -167,8 +162,7 @@ def summarise_runs(
         seed: Seed of the resampling.
         resamples: Number of bootstrap replicates.
     """
-    bins = BINS if sum(not run.curve.is_empty() for run in runs) < CROWD else FEW_BINS
-    found = [curve for run in runs for curve in _curves(run, bins)]
+    found = [curve for run in runs for curve in _curves(run)]
     arms = arms_of(runs)
     return LocalsFigures(
         curves=tuple(found),
@@ -178,35 +172,31 @@ def summarise_runs(
         calibration={run.label: _calibration(run, seed, resamples) for run in runs if run.held_out},
         seeds=tuple(_seeds(arms)),
         costs=tuple(cost for run in runs if (cost := _cost(run)) is not None),
-        bins=bins,
         seed=seed,
     )
 
 
-def _curves(run: LocalsRun, bins: int) -> list[Curve]:
-    found = [curve_of(run.label, name, run.curve, name, bins) for name in CURVES]
+def _curves(run: LocalsRun) -> list[Curve]:
+    found = [curve_of(run.label, name, run.curve, name) for name in CURVES]
     for name, table in zip(LOSSES, (run.verdicts, run.warmup), strict=True):
-        found.append(curve_of(run.label, name, table, "loss", bins))
+        found.append(curve_of(run.label, name, table, "loss"))
     return [curve for curve in found if curve is not None]
 
 
-def curve_of(
-    label: str, name: str, table: pl.DataFrame, column: str, bins: int = BINS
-) -> Curve | None:
-    """Return a figure over the steps of a run in a few points; None without values.
+def curve_of(label: str, name: str, table: pl.DataFrame, column: str) -> Curve | None:
+    """Return a figure over the steps of a run in at most `BINS` points; None without values.
 
     Args:
         label: The run.
         name: The figure.
         table: One row per step: `step`, and the column.
         column: Where its values are.
-        bins: Most points.
     """
     known = table.select("step", value=pl.col(column)).drop_nulls("value")
     if known.is_empty():
         return None
     steps = table.height
-    place = pl.int_range(pl.len()) * min(bins, known.height) // pl.len()
+    place = pl.int_range(pl.len()) * min(BINS, known.height) // pl.len()
     points = (
         known.with_columns(bin=place)
         .group_by("bin", maintain_order=True)

@@ -103,7 +103,6 @@ def render_locals(view: View) -> str:
         calibration=parts.calibration_table(view),
         tests=parts.tests_table(view),
         steps=parts.steps_table(view),
-        bins=view.figures.bins,
         seeds=parts.seeds_table(view),
         costs=parts.cost_table(view),
         training=training_views(view.runs, budget),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 import altair as alt
 
@@ -11,7 +13,7 @@ from habitus.metrics.bootstrap import MIN_CLUSTERS
 from habitus.metrics.locals_heldout import BY, WAYS
 from habitus.metrics.locals_read import HELD_OUT, LocalsRun
 from habitus.metrics.locals_steps import StepTest
-from habitus.metrics.locals_summary import CURVES, LOSSES, Curve, LocalsFigures, overall
+from habitus.metrics.locals_summary import BINS, CURVES, LOSSES, LocalsFigures, overall
 from habitus.report.charts import Row, forest, heat, shown_interval
 from habitus.report.figures import MAX_CULTURES, Figure, Table, cut_table
 from habitus.report.scpo_charts import Line, lines
@@ -69,6 +71,9 @@ MEASURES = {
 }
 """Measures on held-out pairs that are shares."""
 
+CROWD, FEW = 4, 10
+"""In charts of so many lines each has so few points: nobody can read more."""
+
 _KINDS = ("model", "alert", "baseline")
 _WAY_KINDS = ("model", "baseline", "alert")  # of WAYS
 
@@ -116,8 +121,9 @@ def _curve_figure(view: View, name: str) -> Figure | None:
         return None
     places = [run.label for run in view.runs]  # a run has one colour on all charts
     labels = unique_labels(places, 24)
+    most = BINS if len(curves) < CROWD else FEW
     drawn = [
-        _line(labels[place], place, curve)
+        _line(labels[place], place, thinned(curve.points, most))
         for curve in curves
         for place in (places.index(curve.run),)
     ]
@@ -142,9 +148,17 @@ def _curve_figure(view: View, name: str) -> Figure | None:
     return Figure(f"curve-{name.replace('_', '-')}", title, Table(headers, rows), chart)
 
 
-def _line(label: str, place: int, curve: Curve) -> Line:
-    points = tuple((step, value, None, None) for step, value in curve.points)
-    return Line(label, _KINDS[place % 3], points, (place // 3) % 5)
+def thinned(points: Sequence[tuple[float, float]], most: int) -> list[tuple[float, float]]:
+    """Return points in at most so many, each the mean of neighbours."""
+    n = min(most, len(points))
+    cuts = [len(points) * part // n for part in range(n + 1)] if n else []
+    parts = (points[begin:end] for begin, end in itertools.pairwise(cuts))
+    return [(fmean(x for x, _ in part), fmean(y for _, y in part)) for part in parts]
+
+
+def _line(label: str, place: int, points: Sequence[tuple[float, float]]) -> Line:
+    drawn = tuple((step, value, None, None) for step, value in points)
+    return Line(label, _KINDS[place % 3], drawn, (place // 3) % 5)
 
 
 def measure_figures(view: View) -> list[Figure]:

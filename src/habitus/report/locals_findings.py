@@ -201,26 +201,24 @@ def notes(view: View) -> list[str]:
         kept = run.record.get("n_criteria")
         if kept is not None:
             both = run.record.get("n_criteria_both_orders")
-            times = _repeats(run)
-            shown = (
-                "" if times is None else f", and showed each pair {times:.1f} times after criteria"
-            )
+            shown = _shown(run)
             found.append(
                 f"{run.label}: the warm-up kept {kept} criteria, of which {both} help in both orders{shown}."
             )
     return found
 
 
-def _repeats(run: LocalsRun) -> float | None:
-    """Return how often the warm-up showed each of its pairs after criteria."""
-    names = ("supervised.steps", "supervised.batch_size", "supervised.verdict_share")
-    steps, batch, share = (number_of(run.settings.get(name)) for name in names)
-    found = number_of(run.settings.get("warmup_pairs"))
-    if steps is None or batch is None or share is None or not found:
-        return None
-    trained = number_of(run.record.get("n_train"))
-    pairs = found if trained is None else min(found, trained)
-    return steps * batch * (1 - share) / pairs if pairs else None
+def _shown(run: LocalsRun) -> str:
+    """Say how often the warm-up showed a pair after criteria; nothing where that is not known."""
+    known = run.record.get("shown_after_criteria")
+    if not isinstance(known, Mapping):
+        return ""
+    mean, most = number_of(known.get("mean")), number_of(known.get("most"))
+    if mean is None or most is None:
+        return ""
+    return (
+        f", and showed a pair {mean:.1f} times after criteria on average, {most:.0f} times at most"
+    )
 
 
 def number_of(value: object) -> float | None:

@@ -23,7 +23,10 @@ OF_WARMUP = (
     "pairs_digest",
 )
 """What of a configuration a warm-up depends on."""
-COUNTED = ("n_criteria", "n_criteria_both_orders", "n_sampled", "warmup_seconds")
+COUNTED = (
+    *("n_criteria", "n_criteria_both_orders", "n_sampled", "shown_after_criteria"),
+    "warmup_seconds",
+)
 """What `run.json` says of a warm-up."""
 
 

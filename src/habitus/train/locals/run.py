@@ -90,6 +90,10 @@ def train_locals(
         raise InputError(
             f"--warmup-from goes with --stage both or warmup, not with --stage {plan.stage}"
         )
+    if plan.warmup_from is not None and plan.stage == "warmup" and plan.evaluate is None:
+        raise InputError(
+            "--stage warmup with --warmup-from trains nothing, it only measures: add --evaluate-pairs"
+        )
     if plan.stage == "base" and plan.evaluate is None:
         raise InputError("--stage base trains nothing, it only measures: add --evaluate-pairs")
     if is_first() and (plan.out / RUN).exists() and not plan.resume:
@@ -156,8 +160,10 @@ class _Run:
         views = self._views(policy)
         if plan.stage != "rl" and not self.record.get("warmed_up"):
             if plan.warmup_from is not None:
-                policy.release()
                 self._take_warm_up(plan.warmup_from)
+                if plan.stage == "warmup":
+                    self._keep_warm_up(policy)
+                policy.release()
             else:
                 self._warm_up(policy, views)
             self._note(warmed_up=True)
@@ -255,19 +261,26 @@ class _Run:
         self._learn(policy, views, criteria, folder, plan.supervised, saved, begun, learned)
 
     def _take_warm_up(self, other: Path) -> None:
-        """Take the warm-up of another run; where nothing follows it, what it made is the judge."""
+        """Take the warm-up of another run."""
         before = same_warm_up(other, self.record["config"])
         if is_first():
             out = self.plan.out
             ignore = shutil.ignore_patterns(CHECKPOINTS, SAMPLED)
             shutil.copytree(other / WARMUP, out / WARMUP, ignore=ignore, dirs_exist_ok=True)
-            if self.plan.stage == "warmup":
-                shutil.copytree(out / WARMUP / MODEL, out / MODEL, dirs_exist_ok=True)
-                shutil.rmtree(out / WARMUP / MODEL)
         shared(None)
         self.record |= {name: before[name] for name in COUNTED if name in before}
         self.record["warmup_from"] = str(other)
         self.say(f"the warm-up is that of {other}")
+
+    def _keep_warm_up(self, policy: Policy) -> None:
+        """Let the warmed-up model be the judge: its base is this run's, not that of the other."""
+        warmed = self.plan.out / WARMUP / MODEL
+        policy = self._start_from(policy, warmed)
+        if is_first():
+            policy.save(self.plan.out / MODEL)
+            shutil.rmtree(warmed)
+        policy.release()
+        shared(None)
 
     def _learn(
         self,
@@ -288,6 +301,10 @@ class _Run:
         if self.plan.stage in ("warmup", "both") and is_first():
             folder.mkdir(parents=True, exist_ok=True)
             write_json(folder / SHOWN, dict(Counter(example.pair for example in examples)))
+        after = Counter(example.pair for example in examples if example.after)
+        if after:
+            times = {"pairs": len(after), "mean": after.total() / len(after)}
+            self.record["shown_after_criteria"] = times | {"most": max(after.values())}
         policy = self._start_from(policy, begun)
         with progress("warm-up" if criteria else "verdicts", settings.steps, unit="steps") as step:
             done = learn(

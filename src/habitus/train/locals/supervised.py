@@ -86,6 +86,8 @@ class Example:
     """Place of the verdict in it."""
     pair: str = ""
     """Id of the pair."""
+    after: bool = False
+    """Whether the verdict comes after criteria."""
 
 
 class Examples:
@@ -163,7 +165,7 @@ class Examples:
         )
         if len(before) + len(answer) > self._encoder.context:
             return None
-        return Example(tuple(before), answer, len(criteria), view.item.id)
+        return Example(tuple(before), answer, len(criteria), view.item.id, after=True)
 
     def _ids(self, text: str) -> list[int]:
         return self._encoder._inner_ids(text, self._encoder._plain_ids)
@@ -183,6 +185,7 @@ def make_examples(
 
     Within a step those that learn one token come first, and the shorter before the longer: a
     forward pass is as wide as its longest example, and so is what it computes for the answers.
+    Of several processes the one with the longest still decides.
 
     Args:
         policy: Whose token ids they are.
