@@ -75,8 +75,10 @@ def _shared(a: LocalsRun, b: LocalsRun) -> pl.DataFrame:
         run.samples.group_by("step").agg(pl.col("pair").unique().sort()) for run in (a, b)
     )
     same = ours.join(theirs, on=("step", "pair"), how="semi")
-    times = a.settings.get("grpo.iterations") or 1
     both = both.join(same, on="step", how="semi", maintain_order="left")
+    times = a.settings.get("grpo.iterations")
+    if not isinstance(times, int) or times < 1:  # older runs do not name it
+        return both
     return both.filter((pl.col("step") - 1) % times == 0)
 
 
