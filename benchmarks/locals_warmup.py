@@ -22,7 +22,6 @@ import random
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from statistics import fmean
@@ -76,6 +75,13 @@ class Clock:
         return fmean(taken[len(taken) // 2 :])
 
 
+def ours(policy: Policy, examples: list[Example], settings: SupervisedSettings, out: Path) -> Clock:
+    """Learn the examples as the warm-up does."""
+    clock = Clock()
+    learn(policy, examples, out, settings, 0, advance=clock)
+    return clock
+
+
 def peer(policy: Policy, examples: Sequence[Example], settings: SupervisedSettings) -> Clock:
     """Learn the examples with transformers' own trainer and loss."""
     clock = Clock()
@@ -85,13 +91,12 @@ def peer(policy: Policy, examples: Sequence[Example], settings: SupervisedSettin
             clock(1)
 
     def collate(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        width = max(len(row["ids"]) for row in rows)
-        pad = [width - len(row["ids"]) for row in rows]
+        fill = {"input_ids": 0, "attention_mask": 0, "labels": -100}
+        width = max(len(row["labels"]) for row in rows)
         return {
-            "input_ids": torch.tensor([row["ids"] + [0] * n for row, n in zip(rows, pad, strict=True)]),
-            "attention_mask": torch.tensor([[1] * len(row["ids"]) + [0] * n for row, n in zip(rows, pad, strict=True)]),
-            "labels": torch.tensor([row["labels"] + [-100] * n for row, n in zip(rows, pad, strict=True)]),
-        }  # fmt: skip
+            name: torch.tensor([row[name] + [value] * (width - len(row[name])) for row in rows])
+            for name, value in fill.items()
+        }
 
     size, draw = settings.batch_size, random.Random(0)
     steps = [list(examples[first : first + size]) for first in range(0, len(examples), size)]
@@ -102,7 +107,11 @@ def peer(policy: Policy, examples: Sequence[Example], settings: SupervisedSettin
             return torch.utils.data.SequentialSampler(self.train_dataset)
 
     rows = [
-        {"ids": [*one.prompt, *one.answer], "labels": [-100] * len(one.prompt) + list(one.answer)}
+        {
+            "input_ids": [*one.prompt, *one.answer],
+            "attention_mask": [1] * (len(one.prompt) + len(one.answer)),
+            "labels": [-100] * len(one.prompt) + list(one.answer),
+        }
         for one in shuffled
     ]
     with tempfile.TemporaryDirectory() as folder:
@@ -150,8 +159,7 @@ def main() -> None:
             save_model(model, work / "model")
             model = str(work / "model")
         for name, way in ways.items():
-            options = replace(ModelOptions(device=asked.device), say=print)
-            policy = Policy(model, options, work / "merged")
+            policy = Policy(model, ModelOptions(device=asked.device, say=print), work / "merged")
             policy.start(0)
             examples = examples_of(policy, pairs, settings)
             found[name] = way(policy, examples, work / name).seconds()
@@ -162,13 +170,6 @@ def main() -> None:
     print(
         json.dumps({"benchmark": "locals_warmup", "device": asked.device, "ratio": ratio} | found)
     )
-
-
-def ours(policy: Policy, examples: list[Example], settings: SupervisedSettings, out: Path) -> Clock:
-    """Learn the examples as the warm-up does."""
-    clock = Clock()
-    learn(policy, examples, out, settings, 0, advance=clock)
-    return clock
 
 
 if __name__ == "__main__":

@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from habitus.metrics.locals_heldout import figures
+from habitus.metrics.locals_read import read_runs
+from habitus.metrics.locals_summary import summarise_runs
+from habitus.report.locals_figures import View
 
 HALF = math.log(0.5)
 
@@ -101,3 +104,9 @@ def write_run(
         found["figures"] = figures(records, resamples=100)
         (folder / "heldout.json").write_text(json.dumps(found), encoding="utf-8")
     return folder
+
+
+def view_of(*folders: Path, resamples: int = 200) -> View:
+    """Read runs with their figures."""
+    runs = read_runs(folders)
+    return View(runs, summarise_runs(runs, 0, resamples))

@@ -17,12 +17,11 @@ from habitus.metrics.locals_summary import BINS, CURVES, LOSSES, LocalsFigures, 
 from habitus.report.charts import Row, forest, heat, shown_interval
 from habitus.report.figures import MAX_CULTURES, Figure, Table, cut_table
 from habitus.report.scpo_charts import Line, lines
-from habitus.report.scpo_figures import COMPARISON_HEADERS, comparison_cells, pairs, told
+from habitus.report.scpo_figures import COMPARISON_HEADERS, comparison_cells, pairs
 from habitus.report.text import (
     NO_INTERVAL,
     bounds,
     one_line,
-    p_value,
     percent,
     point_bounds,
     points,
@@ -325,10 +324,10 @@ def tests_table(view: View) -> Table:
 def step_cells(test: StepTest) -> tuple[str, ...]:
     """Return a test over steps as cells: difference, interval, p, corrected p, told apart, steps."""
     own = test.comparison
-    if test.measure == "r_appr":
-        tested = (p_value(own.p), p_value(own.p_holm), "yes" if told(own) else "no")
-        return (signed(own.difference), plain_interval(own), *tested, pairs(own))
-    return comparison_cells(own)
+    cells = comparison_cells(own)
+    if test.measure == "r_appr":  # no share, so no points
+        return (signed(own.difference), plain_interval(own), *cells[2:])
+    return cells
 
 
 def steps_table(view: View) -> Table:

@@ -10,7 +10,12 @@ from habitus.metrics.locals_read import LocalsRun
 from habitus.metrics.locals_summary import Test, overall
 from habitus.report.findings import Finding
 from habitus.report.locals_figures import MEASURES, View, signed
-from habitus.report.scpo_figures import detectable_words, difference_words, told
+from habitus.report.scpo_figures import (
+    comparison_finding,
+    detectable_words,
+    difference_words,
+    told,
+)
 from habitus.report.text import count, duration, one_line, percent
 
 MOST_FINDINGS = 12
@@ -34,16 +39,7 @@ def verdict(view: View) -> Finding:
         return Finding("empty", "No data: no held-out pair was judged by both sides.")
     names = f"{one_line(found.a, 80)} against {one_line(found.b, 80)}"
     words = f"{difference_words(found)}, {count(found.n, 'held-out pair')}"
-    if not told(found):
-        return Finding(
-            "unclear",
-            f"{names}: cannot be told apart on these pairs ({words}); {detectable_words(found)}.",
-        )
-    better = found.difference > 0
-    return Finding(
-        "above" if better else "below",
-        f"{names}: {'more' if better else 'less'} accurate beyond the noise ({words}).",
-    )
+    return comparison_finding(found, names, words)
 
 
 def _focus(view: View) -> Test:

@@ -21,7 +21,7 @@ from habitus.report.scpo_figures import (
     NAMES,
     View,
     comparison_cells,
-    detectable_words,
+    comparison_finding,
     difference_words,
     place,
     told,
@@ -137,16 +137,7 @@ def verdict(view: View) -> Finding:
         return Finding("empty", "No data: no country has held-out pairs that both models scored.")
     names = f"{NAMES[focus].capitalize()} against {_against(other)}"
     figures = f"{difference_words(found)}, average of {count(len(view.figures.accuracy.countries), 'country', 'countries')}"
-    if not told(found):
-        return Finding(
-            "unclear",
-            f"{names}: cannot be told apart on these pairs ({figures}); {detectable_words(found)}.",
-        )
-    better = found.difference > 0
-    return Finding(
-        "above" if better else "below",
-        f"{names}: {'more' if better else 'less'} accurate beyond the noise ({figures}).",
-    )
+    return comparison_finding(found, names, figures)
 
 
 def _against(other: str) -> str:

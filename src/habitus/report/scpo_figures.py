@@ -11,6 +11,7 @@ from habitus.metrics.preferences_steering import Steering
 from habitus.metrics.preferences_summary import StudyFigures
 from habitus.metrics.statistics import told_apart
 from habitus.report.figures import Figure, Table, cut_table
+from habitus.report.findings import Finding
 from habitus.report.model import MetricTable
 from habitus.report.scpo_charts import LAYERS, LayerRow, MatrixCell, layers, matrix
 from habitus.report.text import bounds, one_line, p_value, percent, point_bounds, points
@@ -131,6 +132,26 @@ def detectable_words(found: Comparison) -> str:
     return (
         f"a true difference of {points(found.detectable, signed=False)} points would be found four "
         "times in five"
+    )
+
+
+def comparison_finding(found: Comparison, names: str, figures: str) -> Finding:
+    """Return whether one side is more accurate than the other, or that this cannot be told.
+
+    Args:
+        found: The difference, which is one.
+        names: Both sides, for a sentence.
+        figures: The difference in words, and what it rests on.
+    """
+    if not told(found):
+        return Finding(
+            "unclear",
+            f"{names}: cannot be told apart on these pairs ({figures}); {detectable_words(found)}.",
+        )
+    better = found.difference is not None and found.difference > 0
+    return Finding(
+        "above" if better else "below",
+        f"{names}: {'more' if better else 'less'} accurate beyond the noise ({figures}).",
     )
 
 

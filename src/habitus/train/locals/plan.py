@@ -89,6 +89,34 @@ class LocalsPlan:
     command: str | None = None
     """The command line, for the record."""
 
+    def check(self) -> None:
+        """Check that what was asked for goes together.
+
+        Raises:
+            InputError: When it does not.
+        """
+        if self.stage not in STAGES:
+            raise InputError(f"--stage {self.stage}: one of {', '.join(STAGES)}")
+        self.rewards.check()
+        self.grpo.check()
+        if self.stage not in ("base", "rl"):
+            self.supervised.check()
+        if self.supervised.verdict_steps and self.stage not in ("warmup", "both"):
+            raise InputError(
+                f"--verdict-steps comes before criteria, and --stage {self.stage} learns none; for "
+                "--stage verdict say --warmup-steps"
+            )
+        if self.warmup_from is not None and self.stage not in ("warmup", "both"):
+            raise InputError(
+                f"--warmup-from goes with --stage both or warmup, not with --stage {self.stage}"
+            )
+        if self.warmup_from is not None and self.stage == "warmup" and self.evaluate is None:
+            raise InputError(
+                "--stage warmup with --warmup-from trains nothing, it only measures: add --evaluate-pairs"
+            )
+        if self.stage == "base" and self.evaluate is None:
+            raise InputError("--stage base trains nothing, it only measures: add --evaluate-pairs")
+
 
 def schedule(
     views: Sequence[View],

@@ -38,7 +38,7 @@ from habitus.train.locals.configuration import (
 )
 from habitus.train.locals.evaluation import evaluate_pairs, held_out_pairs
 from habitus.train.locals.model import Policy, open_engine
-from habitus.train.locals.plan import STAGES, LocalsPlan, schedule
+from habitus.train.locals.plan import LocalsPlan, schedule
 from habitus.train.locals.prompting import Prompting, View, all_views, by_key
 from habitus.train.locals.supervised import SupervisedSettings, learn, make_examples
 from habitus.train.locals.warmup import Sampled, sample_criteria, tally
@@ -75,27 +75,7 @@ def train_locals(
             training collapsed.
     """
     require()
-    if plan.stage not in STAGES:
-        raise InputError(f"--stage {plan.stage}: one of {', '.join(STAGES)}")
-    plan.rewards.check()
-    plan.grpo.check()
-    if plan.stage not in ("base", "rl"):
-        plan.supervised.check()
-    if plan.supervised.verdict_steps and plan.stage not in ("warmup", "both"):
-        raise InputError(
-            f"--verdict-steps comes before criteria, and --stage {plan.stage} learns none; for "
-            "--stage verdict say --warmup-steps"
-        )
-    if plan.warmup_from is not None and plan.stage not in ("warmup", "both"):
-        raise InputError(
-            f"--warmup-from goes with --stage both or warmup, not with --stage {plan.stage}"
-        )
-    if plan.warmup_from is not None and plan.stage == "warmup" and plan.evaluate is None:
-        raise InputError(
-            "--stage warmup with --warmup-from trains nothing, it only measures: add --evaluate-pairs"
-        )
-    if plan.stage == "base" and plan.evaluate is None:
-        raise InputError("--stage base trains nothing, it only measures: add --evaluate-pairs")
+    plan.check()
     if is_first() and (plan.out / RUN).exists() and not plan.resume:
         raise RunError(f"{plan.out} holds a run; add --resume to go on, or name another --out")
     with held(plan.out / ".lock", plan.out):
