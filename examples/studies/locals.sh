@@ -6,11 +6,11 @@
 # DATA holds the data sets as examples/mixes/locals.toml says. MODEL is a causal language model with
 # a chat template: a folder, or an id on the Hub. Needs habitus[train].
 #
-# Twelve judges: the model as it is; tuned on verdicts (three seeds); tuned on fewer of them, warmed up
-# on criteria that it keeps itself, then reinforced with both rewards (three seeds); from the first
-# one's warm-up not reinforced at all, with either alone, and with advantages divided by the group's
-# spread, as in the paper (why the others are not: docs/decisions/0004-advantages-keep-their-size.md);
-# and reinforced as it is.
+# Thirteen judges: the model as it is; tuned on verdicts (three seeds); tuned on fewer of them, warmed
+# up on criteria that it keeps itself, then reinforced with both rewards (three seeds); from the first
+# one's warm-up not reinforced at all, with either alone, with a third reward for one verdict in both
+# orders, and with advantages divided by the group's spread, as in the paper (why the others are not:
+# docs/decisions/0004-advantages-keep-their-size.md); and reinforced as it is.
 # They are measured on the mix's held-out pairs, on carb-open (best of four), and the first seed of
 # each method on the cues of carb-open.
 #
@@ -78,6 +78,8 @@ train both-1 appr 0 $both --rewards appr --warmup-from "$OUT/train/both-0"
 judge both-1 appr "$OUT/train/appr/model" "$WRITE"
 train both-2 scaled 0 $both --scale-rewards group --appr-clip -2,2 --warmup-from "$OUT/train/both-0"
 judge both-2 scaled "$OUT/train/scaled/model" "$WRITE"
+train both-1 swap 0 $both --w-swap 0.5 --warmup-from "$OUT/train/both-0"
+judge both-1 swap "$OUT/train/swap/model" "$WRITE"
 train both-2 cold 0 --stage rl --steps "$STEPS" $RL
 judge both-2 cold "$OUT/train/cold/model" "$WRITE"
 judge base-criteria base-criteria "$MODEL" "$WRITE"
@@ -91,6 +93,6 @@ work || failed=1 # the pages show what is there
 # --- pages; the last ones named are what the first sentence is about ---
 runs=$OUT/train
 $HABITUS locals-report "$runs/base" "$runs/cold" "$runs/warmup" "$runs/scaled" "$runs/corr" \
-    "$runs/appr" "$runs"/verdict-* "$runs"/both-* --out "$OUT/locals.html" > "$OUT/locals.txt"
+    "$runs/appr" "$runs/swap" "$runs"/verdict-* "$runs"/both-* --out "$OUT/locals.html" > "$OUT/locals.txt"
 $HABITUS compare "$OUT"/carb/* --out "$OUT/carb.html" > "$OUT/carb.txt"
 [ $failed = 0 ]
