@@ -8,7 +8,12 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 
 from habitus.train.graphs import EAGER, StepGraphs  # noqa: E402
-from habitus.train.locals._supervised import collate, whole_mask  # noqa: E402
+from habitus.train.locals._supervised import (  # noqa: E402
+    ExampleTrainer,
+    collate,
+    elements,
+    whole_mask,
+)
 from habitus.train.locals.model import Policy  # noqa: E402
 from habitus.train.locals.prompting import Prompting, all_views  # noqa: E402
 from habitus.train.locals.run import train_locals  # noqa: E402
@@ -16,6 +21,7 @@ from habitus.train.locals.scoring import VerdictScorer  # noqa: E402
 from habitus.train.locals.supervised import SupervisedSettings, learn, make_examples  # noqa: E402
 from habitus.train.locals.warmup import Sampled  # noqa: E402
 from tests.conftest import read_jsonl  # noqa: E402
+from tests.fake_graphs import fake_graphs  # noqa: E402
 from tests.locals_samples import CPU, TEXT, small_plan, tiny_judge  # noqa: E402
 from tests.training import make_pairs  # noqa: E402
 
@@ -33,7 +39,8 @@ class Eager:
     def __init__(self):
         self.calls, self.replayed = 0, 0
 
-    def run(self, inputs, compute, key):
+    def run(self, inputs, compute, key, size):
+        assert size > 0
         self.calls += 1
         if self.calls <= EAGER:
             return None
@@ -41,6 +48,9 @@ class Eager:
         loss = compute(inputs)
         loss.backward()
         return loss.detach()
+
+    def unrecorded(self, compute):
+        return compute()
 
     def forget(self):
         self.forgotten = True
@@ -69,6 +79,45 @@ def test_recorded_steps_learn_what_the_others_learn(model, tmp_path, monkeypatch
     assert graphs.forgotten
     assert recorded == pytest.approx(losses, rel=1e-4)
     assert any(weight.abs().max() > 0.01 for name, weight in plain.items() if "lora_B" in name)
+    for name, weight in plain.items():
+        torch.testing.assert_close(found[name], weight, rtol=1e-2, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_steps_in_which_memory_runs_out_learn_what_the_others_learn(model, tmp_path, monkeypatch):
+    """It is in the middle of a step, and the recorded steps give way."""
+    plain, losses = train(model, tmp_path / "plain", monkeypatch, lambda policy: None)
+    lines, replayed, failed = [], [], []
+    own, run = ExampleTrainer.compute_loss, StepGraphs.run
+
+    def noted(graphs, *args):
+        if any(replayed) and not failed:
+            failed.append(True)  # as if the shape had not come before
+            return None
+        loss = run(graphs, *args)
+        replayed.append(loss is not None)
+        return loss
+
+    def loss_of(trainer, *args, **kwargs):
+        loss = own(trainer, *args, **kwargs)
+        if failed and not lines:
+            loss.register_hook(no_memory)
+        return loss
+
+    def no_memory(gradient):
+        raise torch.OutOfMemoryError("no memory")
+
+    fake_graphs(monkeypatch)
+    monkeypatch.setattr(StepGraphs, "run", noted)
+    monkeypatch.setattr(ExampleTrainer, "compute_loss", loss_of)
+    found, rescued = train(
+        model,
+        tmp_path / "rescued",
+        monkeypatch,
+        lambda policy: StepGraphs(policy.trained.parameters(), lines.append),
+    )
+    assert [line.partition(":")[0] for line in lines] == ["memory ran out"]
+    assert rescued == pytest.approx(losses, rel=1e-4)
     for name, weight in plain.items():
         torch.testing.assert_close(found[name], weight, rtol=1e-2, atol=1e-4)
 
@@ -199,3 +248,16 @@ def test_weights_that_an_adapter_is_merged_into_stay(exact, tmp_path):
     policy = Policy(str(exact), replace(CPU, precision="bf16"), tmp_path / "base")
     policy.start(0, merged=True)
     assert {each.dtype for each in policy.model.parameters()} == {torch.float32}
+
+
+def test_answers_weigh_in_what_a_batch_takes(model, tmp_path):
+    policy = Policy(str(model), CPU, tmp_path / "base")
+    policy.start(0)
+
+    def batch(before, after):
+        example = {"prompt": [1] * before, "answer": [1] * after, "verdict": 0}
+        return collate([example] * 2, rounded=True)
+
+    wide, answers = batch(300, 1), batch(100, 80)
+    assert answers["input_ids"].numel() < wide["input_ids"].numel()
+    assert elements(policy.trained, answers) > elements(policy.trained, wide)

@@ -6,8 +6,8 @@ pytest.importorskip("torch")
 
 import torch
 
-import habitus.train.graphs as graphs_module
 from habitus.train.graphs import EAGER, StepGraphs
+from tests.fake_graphs import fake_graphs
 
 
 def make_model(device):
@@ -48,29 +48,93 @@ def test_where_recording_fails_the_gradients_stay_and_a_line_says_so():
 def test_a_larger_shape_starts_over_so_that_memory_is_that_of_the_largest(monkeypatch):
     """What is recorded first makes the memory; a small shape's would stay beside a large one's."""
     model, recorded = make_model("cpu"), []
-
-    class Graph:
-        def replay(self):
-            """Compute nothing."""
-
-    def record(self, inputs, compute):
-        recorded.append((inputs["ids"].shape[1], self._pool))
-        self._pool = self._pool or object()
-        self._used = list(model.parameters())
-        self._gradients = [torch.zeros_like(each) for each in self._used]
-        return graphs_module._Recorded(Graph(), dict(inputs), torch.zeros(()))
-
-    monkeypatch.setattr(StepGraphs, "_record_now", record)
+    fake_graphs(monkeypatch, recorded)
     graphs = StepGraphs(model.parameters(), pytest.fail)
     for width in (5, 4, 8, 5, 4, 8, 5):
         for _ in range(EAGER + 1):
             graphs.run(batch(0, "cpu", width), loss_of(model), "")
-    assert [width for width, _ in recorded] == [5, 4, 8, 5, 4]
+    assert [shape[1] for shape, _ in recorded] == [5, 4, 8, 5, 4]
     pools = [pool for _, pool in recorded]
     assert pools[0] is pools[2] is None  # memory of its own
     assert pools[1] is not pools[3] is pools[4] is not None
     graphs.forget()
     assert not graphs.used
+
+
+def test_what_a_shape_takes_can_be_told(monkeypatch):
+    model, recorded = make_model("cpu"), []
+    fake_graphs(monkeypatch, recorded)
+    graphs = StepGraphs(model.parameters(), pytest.fail)
+    for width, size in ((5, 10), (4, 20)):
+        for _ in range(EAGER + 1):
+            graphs.run(batch(0, "cpu", width), loss_of(model), "", size)
+    assert [pool for _, pool in recorded] == [None, None]  # the second takes more
+
+
+def gradients_of(model):
+    return [None if each.grad is None else each.grad.clone() for each in model.parameters()]
+
+
+def step_beside(model, lines, monkeypatch, recorded, width=8):
+    """Record a shape, replay it, and return graphs in whose gradients there is half a step."""
+    fake_graphs(monkeypatch, recorded)
+    graphs, compute = StepGraphs(model.parameters(), lines.append), loss_of(model)
+    for _ in range(EAGER + 1):
+        model.zero_grad()
+        graphs.run(batch(0, "cpu", width), compute, "")
+    assert graphs.used
+    return graphs, compute
+
+
+def test_where_memory_runs_out_beside_recorded_steps_they_give_way(monkeypatch):
+    model, other, lines, recorded = make_model("cpu"), make_model("cpu"), [], []
+    graphs, compute = step_beside(model, lines, monkeypatch, recorded)
+    loss_of(other)(batch(0, "cpu", 8)).backward()
+    tries = []
+
+    def both_passes():
+        tries.append(graphs.used)
+        loss = compute(batch(1, "cpu", 9))
+        loss.backward()
+        if graphs.used:  # in the middle of the backward pass, so some gradients are in already
+            raise torch.OutOfMemoryError("no memory")
+        return loss.item()
+
+    wanted = loss_of(other)(batch(1, "cpu", 9))
+    wanted.backward()
+    assert graphs.unrecorded(both_passes) == pytest.approx(wanted.item())
+    assert tries == [True, False]
+    for found, each in zip(gradients_of(model), gradients_of(other), strict=True):
+        torch.testing.assert_close(found, each)
+    assert not graphs.failed
+    assert len(lines) == 1
+    assert lines[0].startswith("memory ran out")
+    for width in (8, 5, 3):
+        for _ in range(EAGER + 1):
+            graphs.run(batch(0, "cpu", width), compute, "")
+    assert [shape[1] for shape, _ in recorded] == [8, 3]  # half of what there was, and no more
+
+
+def test_where_memory_runs_out_in_a_recording_smaller_ones_are_recorded(monkeypatch):
+    model, lines, recorded = make_model("cpu"), [], []
+    fake_graphs(monkeypatch, recorded, full=lambda shape: shape[1] > 4)
+    graphs, compute = StepGraphs(model.parameters(), lines.append), loss_of(model)
+    for width in (9, 9, 6, 4):
+        for _ in range(EAGER + 1):
+            graphs.run(batch(0, "cpu", width), compute, "")
+    assert [shape[1] for shape, _ in recorded] == [4]
+    assert not graphs.failed
+    assert len(lines) == 1
+
+
+def test_without_recorded_steps_no_memory_is_no_memory():
+    graphs = StepGraphs(make_model("cpu").parameters(), pytest.fail)
+
+    def both_passes():
+        raise torch.OutOfMemoryError("no memory")
+
+    with pytest.raises(torch.OutOfMemoryError):
+        graphs.unrecorded(both_passes)
 
 
 @pytest.mark.gpu

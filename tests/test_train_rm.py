@@ -17,10 +17,13 @@ from habitus.store import dump_line
 from habitus.train._trl import on_one_gpu
 from habitus.train.base import LoadOptions, load_base
 from habitus.train.fitting import Settings
+from habitus.train.graphs import StepGraphs
+from habitus.train.reward_trainer import PairTrainer
 from habitus.train.rm import RmPlan, accuracy, train_rm
 from habitus.types import Message
 from tests.conftest import read_jsonl
-from tests.tiny_models import make_classifier, make_language_model, transformers
+from tests.fake_graphs import fake_graphs
+from tests.tiny_models import make_classifier, make_language_model, torch, transformers
 from tests.training import make_pair, make_pairs
 
 
@@ -60,6 +63,46 @@ def test_a_language_model_becomes_a_reward_model(tmp_path):
     assert loaded.config.num_labels == 1
     with pytest.raises(RunError, match="add --resume"):
         train_rm(plan)
+
+
+@pytest.mark.slow
+def test_a_step_in_which_memory_runs_out_counts_once(tmp_path, monkeypatch):
+    """The recorded steps give way, and it is done again."""
+    base, said, failed = make_classifier(tmp_path / "base"), [], []
+    own, run = PairTrainer._loss, StepGraphs.run
+
+    def curve(name):
+        settings = Settings(lr=1e-3, epochs=2, batch_size=4, dropout=False)
+        load = LoadOptions(device="cpu", say=said.append)
+        plan = RmPlan(make_pairs(), str(base), tmp_path / name, settings, load)
+        train_rm(plan, said.append)
+        return read_jsonl(tmp_path / name / "training/curve.jsonl")
+
+    def noted(graphs, *args):
+        if graphs.used and not failed:
+            failed.append(True)  # as if the shape had not come before
+            return None
+        return run(graphs, *args)
+
+    def loss_of(*args):
+        outputs, loss = own(*args)
+        if failed and not any("memory ran out" in line for line in said):
+            loss.register_hook(no_memory)
+        return outputs, loss
+
+    def no_memory(gradient):
+        raise torch.OutOfMemoryError("no memory")
+
+    plain = curve("plain")
+    fake_graphs(monkeypatch)
+    monkeypatch.setattr("habitus.train.base.can_record", lambda device: True)
+    monkeypatch.setattr(StepGraphs, "run", noted)
+    monkeypatch.setattr(PairTrainer, "_loss", loss_of)
+    rescued = curve("rescued")
+    assert failed
+    assert len(rescued) == len(plain)
+    for found, line in zip(rescued, plain, strict=True):
+        assert found == pytest.approx(line, rel=1e-3, abs=1e-6)
 
 
 def test_accuracy_counts_ties_one_half_and_leaves_failures_out():

@@ -6,16 +6,24 @@ long as computing them. A graph holds the kernels of one shape of batch, recorde
 Graphs of all shapes take turns in the same memory. It is of the size of the largest only if that was
 recorded first: what a small one left is too small for the parts of a larger one, which then takes memory
 of its own beside it. So a shape larger than all before starts over, and the others follow as they come.
+
+That memory comes on top of what passes take that are not recorded. Where both do not fit, recorded ones
+give way: a pass that ran out of memory is computed again without them, and from then on only shapes of
+half the size are recorded.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
+from habitus.errors import is_out_of_memory
 from habitus.progress import processes
+
+T = TypeVar("T")
 
 WIDTH = 16
 """Batches are padded to a multiple of it, so that there are few shapes."""
@@ -67,6 +75,7 @@ class StepGraphs:
         self._gradients: list[Any] = []
         self._pool: Any = None
         self._largest = 0
+        self._most = math.inf
         self.failed = False
         """Whether recording failed; nothing is recorded or replayed then."""
 
@@ -76,7 +85,11 @@ class StepGraphs:
         return bool(self._recorded)
 
     def run(
-        self, inputs: Mapping[str, Any], compute: Callable[[Mapping[str, Any]], Any], key: object
+        self,
+        inputs: Mapping[str, Any],
+        compute: Callable[[Mapping[str, Any]], Any],
+        key: object,
+        size: int | None = None,
     ) -> Any:
         """Compute a loss and add its gradients to the parameters'.
 
@@ -84,10 +97,12 @@ class StepGraphs:
             inputs: Tensors on the device; `compute` uses nothing else that changes.
             compute: Gives the loss, a scalar, of such inputs.
             key: Whatever else the computation depends on.
+            size: What it takes of memory, in a unit of the caller's; None is the number of elements
+                of the inputs.
 
         Returns:
-            The loss; None where nothing was done, and the caller is to compute it: the shape is not
-            recorded yet, or cannot be.
+            The loss; None where nothing was done, and the caller is to compute it with `unrecorded`:
+            the shape is not recorded yet, or cannot be.
         """
         import torch
 
@@ -95,8 +110,14 @@ class StepGraphs:
             return None
         shape = (key, *((name, tuple(value.shape)) for name, value in inputs.items()))
         if shape not in self._recorded:
+            if size is None:
+                size = sum(value.numel() for value in inputs.values())
             self._seen[shape] += 1
-            if self._seen[shape] <= EAGER or not self._record(shape, inputs, compute):
+            if (
+                self._seen[shape] <= EAGER
+                or size > self._most
+                or not self._record(shape, inputs, compute, size)
+            ):
                 return None
         recorded = self._recorded[shape]
         with torch.no_grad():
@@ -105,6 +126,43 @@ class StepGraphs:
                 recorded.inputs[name].copy_(value)
             recorded.graph.replay()
             return recorded.loss.clone()
+
+    def unrecorded(self, compute: Callable[[], T]) -> T:
+        """Compute what `run` has not; where memory runs out, again without what is recorded.
+
+        Args:
+            compute: Does both passes. It is called a second time with the gradients as they were.
+
+        Returns:
+            What it returns.
+
+        Raises:
+            torch.OutOfMemoryError: When it runs out of memory with nothing recorded.
+        """
+        import torch
+
+        if not self._recorded:
+            return compute()
+        found = [parameter.grad for parameter in self._parameters]
+        kept = [None if each is None else each.clone() for each in found]
+        try:
+            return compute()
+        except torch.OutOfMemoryError:
+            pass  # the error keeps what was computed: on only when it is gone
+        self._give_way()
+        for gradient, value in zip(found, kept, strict=True):
+            if gradient is not None:
+                gradient.copy_(value)
+        self._set_gradients(self._parameters, found)
+        return compute()
+
+    def _give_way(self) -> None:
+        self._most = self._largest / 2
+        self._largest = 0
+        self._start_over()
+        self._say(
+            "memory ran out: recorded steps are released, and only smaller ones are recorded from now on"
+        )
 
     def forget(self) -> None:
         """Release what is recorded, with its memory."""
@@ -137,25 +195,28 @@ class StepGraphs:
         shape: object,
         inputs: Mapping[str, Any],
         compute: Callable[[Mapping[str, Any]], Any],
+        size: int,
     ) -> bool:
         from habitus.clients.recording import given_up
 
         before = [parameter.grad for parameter in self._parameters]
-        size = sum(value.numel() for value in inputs.values())
         if size > self._largest:
             self._start_over()
             self._largest = size
+        full = False
         try:
             self._recorded[shape] = self._record_now(inputs, compute)
         except Exception as error:  # noqa: BLE001 - what cannot be recorded varies, none is fatal
-            self.failed = True
+            why, full = given_up(error), is_out_of_memory(error)
+            self.failed = not full
             self._recorded.clear()
-            self._say(
-                f"steps cannot be recorded as CUDA graphs ({given_up(error)}): going on without"
-            )
+            if self.failed:
+                self._say(f"steps cannot be recorded as CUDA graphs ({why}): going on without")
         finally:
             self._set_gradients(self._parameters, before)
-        return not self.failed
+        if full:
+            self._give_way()
+        return shape in self._recorded
 
     def _record_now(
         self, inputs: Mapping[str, Any], compute: Callable[[Mapping[str, Any]], Any]

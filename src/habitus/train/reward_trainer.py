@@ -87,7 +87,13 @@ class PairTrainer(WeightedRewardTrainer):
             model.config.get_text_config().pad_token_id,  # pooling looks for it
         )
         if loss is None:
-            return super().passes(model, inputs, num_items_in_batch)
+            before, own = len(self.step), super().passes
+
+            def again() -> Any:
+                del self.step[before:]  # what a first try left, where memory ran out in it
+                return own(model, inputs, num_items_in_batch)
+
+            return self._graphs.unrecorded(again)
         self.step.append((rows, loss, weight.sum()))
         return loss
 

@@ -32,6 +32,10 @@ WHOLE, AFTER = 64, 32
 """Widths of batches and of their answers are multiples of these where steps are recorded."""
 
 
+KEPT, LOGITS = 16, 3
+"""About how many numbers a layer keeps for each of a token's, and copies of its logits."""
+
+
 class ExampleTrainer(_Trainer):  # type: ignore[misc]
     """Trains on what comes after prompts, in the order of the data set."""
 
@@ -66,9 +70,10 @@ class ExampleTrainer(_Trainer):  # type: ignore[misc]
             return self.compute_loss(model, dict(kept)) / parts
 
         whole = tensors | {"attention_mask": whole_mask(tensors["attention_mask"])}
-        loss = self._graphs.run(whole, compute, "")
+        loss = self._graphs.run(whole, compute, "", elements(model, tensors))
         if loss is None:
-            return super().training_step(model, tensors, *args, **kwargs)
+            step = partial(super().training_step, model, tensors, *args, **kwargs)
+            return self._graphs.unrecorded(step)
         return loss
 
     def compute_loss(
@@ -124,6 +129,19 @@ def collate(examples: Sequence[dict[str, Any]], *, rounded: bool = False) -> dic
         "labels": labels,
         "weights": weights,
     }
+
+
+def elements(model: Any, batch: Mapping[str, Any]) -> int:
+    """Return about how many numbers both passes of a batch keep: those of its layers, and its logits.
+
+    Args:
+        model: What computes them.
+        batch: As of `collate`.
+    """
+    config = model.config.get_text_config()
+    rows, width = batch["labels"].shape
+    layers = batch["input_ids"].numel() * config.num_hidden_layers * config.hidden_size * KEPT
+    return int(layers + rows * (width + 1) * config.vocab_size * LOGITS)
 
 
 def whole_mask(mask: Any) -> Any:
