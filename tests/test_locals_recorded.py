@@ -11,7 +11,7 @@ from habitus.train.graphs import EAGER, StepGraphs  # noqa: E402
 from habitus.train.locals._supervised import (  # noqa: E402
     ExampleTrainer,
     collate,
-    elements,
+    taken,
     whole_mask,
 )
 from habitus.train.locals.model import Policy  # noqa: E402
@@ -85,9 +85,9 @@ def test_recorded_steps_learn_what_the_others_learn(model, tmp_path, monkeypatch
 
 @pytest.mark.slow
 def test_steps_in_which_memory_runs_out_learn_what_the_others_learn(model, tmp_path, monkeypatch):
-    """It is in the middle of a step, and the recorded steps give way."""
+    """It is late in a backward pass, and the recorded steps give way."""
     plain, losses = train(model, tmp_path / "plain", monkeypatch, lambda policy: None)
-    lines, replayed, failed = [], [], []
+    lines, replayed, failed, hooks = [], [], [], []
     own, run = ExampleTrainer.compute_loss, StepGraphs.run
 
     def noted(graphs, *args):
@@ -99,12 +99,13 @@ def test_steps_in_which_memory_runs_out_learn_what_the_others_learn(model, tmp_p
         return loss
 
     def loss_of(trainer, *args, **kwargs):
-        loss = own(trainer, *args, **kwargs)
         if failed and not lines:
-            loss.register_hook(no_memory)
-        return loss
+            weights = [each for each in trainer.model.parameters() if each.requires_grad]
+            hooks.append(weights[0].register_hook(no_memory))  # its gradient comes late
+        return own(trainer, *args, **kwargs)
 
     def no_memory(gradient):
+        hooks.pop().remove()
         raise torch.OutOfMemoryError("no memory")
 
     fake_graphs(monkeypatch)
@@ -260,4 +261,4 @@ def test_answers_weigh_in_what_a_batch_takes(model, tmp_path):
 
     wide, answers = batch(300, 1), batch(100, 80)
     assert answers["input_ids"].numel() < wide["input_ids"].numel()
-    assert elements(policy.trained, answers) > elements(policy.trained, wide)
+    assert taken(policy.trained, answers) > taken(policy.trained, wide)

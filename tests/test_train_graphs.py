@@ -86,18 +86,29 @@ def step_beside(model, lines, monkeypatch, recorded, width=8):
     return graphs, compute
 
 
-def test_where_memory_runs_out_beside_recorded_steps_they_give_way(monkeypatch):
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("no memory"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"),
+    ],
+)
+@pytest.mark.parametrize("first", [True, False])
+def test_where_memory_runs_out_beside_recorded_steps_they_give_way(monkeypatch, first, error):
     model, other, lines, recorded = make_model("cpu"), make_model("cpu"), [], []
     graphs, compute = step_beside(model, lines, monkeypatch, recorded)
-    loss_of(other)(batch(0, "cpu", 8)).backward()
+    if first:  # of its step: there are no gradients before
+        model.zero_grad()
+    else:
+        loss_of(other)(batch(0, "cpu", 8)).backward()
     tries = []
 
     def both_passes():
         tries.append(graphs.used)
         loss = compute(batch(1, "cpu", 9))
         loss.backward()
-        if graphs.used:  # in the middle of the backward pass, so some gradients are in already
-            raise torch.OutOfMemoryError("no memory")
+        if graphs.used:  # the gradients are in already
+            raise error
         return loss.item()
 
     wanted = loss_of(other)(batch(1, "cpu", 9))
@@ -113,6 +124,35 @@ def test_where_memory_runs_out_beside_recorded_steps_they_give_way(monkeypatch):
         for _ in range(EAGER + 1):
             graphs.run(batch(0, "cpu", width), compute, "")
     assert [shape[1] for shape, _ in recorded] == [8, 3]  # half of what there was, and no more
+
+
+def test_where_there_is_no_room_for_a_copy_of_the_gradients_they_give_way_too(monkeypatch):
+    model, lines = make_model("cpu"), []
+    graphs, _ = step_beside(model, lines, monkeypatch, [])
+    before, tries, clone = gradients_of(model), [], torch.Tensor.clone
+
+    def full(tensor, *args, **kwargs):
+        if graphs.used:
+            raise torch.OutOfMemoryError("no memory")
+        return clone(tensor, *args, **kwargs)
+
+    monkeypatch.setattr(torch.Tensor, "clone", full)
+    graphs.unrecorded(lambda: tries.append(graphs.used))
+    assert tries == [False]
+    assert len(lines) == 1
+    for found, each in zip(gradients_of(model), before, strict=True):
+        torch.testing.assert_close(found, each)
+
+
+def test_other_errors_are_not_tried_again(monkeypatch):
+    graphs, _ = step_beside(make_model("cpu"), [], monkeypatch, [])
+
+    def fail():
+        raise RuntimeError("of another kind")
+
+    with pytest.raises(RuntimeError, match="of another kind"):
+        graphs.unrecorded(fail)
+    assert graphs.used
 
 
 def test_where_memory_runs_out_in_a_recording_smaller_ones_are_recorded(monkeypatch):
@@ -165,3 +205,54 @@ def test_replayed_steps_give_the_gradients_of_eager_ones():
         for optimizer in optimizers:
             optimizer.step()
     assert replayed == 2 * (12 - EAGER)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU of NVIDIA's")
+@pytest.mark.parametrize("widths", [(60, 58) * 3, (60, 60, 60, 58)], ids=["recording", "pass"])
+def test_on_a_gpu_recorded_steps_give_way_where_memory_runs_out(widths):
+    """There is room for a pass and a half: for none beside a recorded one, and for no recording."""
+    torch.manual_seed(0)
+    model, lines = torch.nn.Sequential(torch.nn.Embedding(50, 512), torch.nn.Linear(512, 1)), []
+    model.cuda()
+    graphs, compute = StepGraphs(model.parameters(), lines.append), loss_of(model)
+
+    def wide(seed, width):
+        inputs = batch(seed, "cuda", width)
+        return inputs | {"ids": inputs["ids"].repeat(1, 1000)}
+
+    def step(seed, width):
+        model.zero_grad()
+        inputs = wide(seed, width)
+
+        def both_passes():
+            loss = compute(inputs)
+            loss.backward()
+            return loss.detach()
+
+        loss = graphs.run(inputs, compute, "")
+        return (graphs.unrecorded(both_passes) if loss is None else loss).item()
+
+    wanted = [step(seed, 60) for seed in (0, 1)]  # eager, and what each keeps is made
+    gradients = gradients_of(model)
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_reserved()
+    torch.cuda.reset_peak_memory_stats()
+    step(1, 58)
+    taken = torch.cuda.max_memory_reserved() - before
+    total = torch.cuda.get_device_properties(0).total_memory
+    try:
+        torch.cuda.set_per_process_memory_fraction((before + 1.5 * taken) / total)
+        for width in widths:
+            step(0, width)
+        assert [line.partition(":")[0] for line in lines] == ["memory ran out"]
+        assert not graphs.failed
+        assert [step(seed, 60) for seed in (0, 1)] == pytest.approx(wanted, rel=1e-4)
+        for found, each in zip(gradients_of(model), gradients, strict=True):
+            torch.testing.assert_close(found, each, rtol=1e-3, atol=1e-5)
+        for _ in range(EAGER + 1):
+            step(0, 12)
+        assert graphs.used
+        assert torch.rand(3, device="cuda").isfinite().all()
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)

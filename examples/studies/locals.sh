@@ -14,14 +14,15 @@
 # They are measured on the mix's held-out pairs, on carb-open (best of four), and the first seed of
 # each method on the cues of carb-open.
 #
-# GPUS and JOBS say on how many GPUs, and how many runs at a time; FIRST, WARMUP, STEPS and VERDICTS
-# are supervised steps before criteria are sampled and after, steps of reinforcement, and supervised
-# steps of the judges tuned on verdicts alone: set VERDICTS so that these take as long as the others
-# (the report shows the time). PAIRS keeps so many held-out pairs, ITEMS so many items of a benchmark.
-# LOCALS takes further options of `habitus train locals`, RL those of reinforcement, JUDGE of the
-# judges, WRITE of those that write criteria. What is done is skipped and what was begun goes on, so
-# the script can be stopped and started again; other options, or those of another version of it, want
-# another OUT.
+# GPUS and JOBS say on how many GPUs, and how many runs at a time (15 is all of them); FIRST, WARMUP,
+# STEPS and VERDICTS are supervised steps before criteria are sampled and after, steps of
+# reinforcement, and supervised steps of the judges tuned on verdicts alone: set VERDICTS so that
+# these take as long as the others (the report shows the time). ARMS names the judges, those of EVERY
+# below if it is empty; warmup, corr, appr, scaled and swap need both-0. PAIRS keeps so many held-out
+# pairs, ITEMS so many items of a benchmark. LOCALS takes further options of `habitus train locals`, RL
+# those of reinforcement, JUDGE of the judges, WRITE of those that write criteria. What is done is
+# skipped and what was begun goes on, so the script can be stopped and started again; other options, or
+# those of another version of it, want another OUT.
 set -eu
 
 . "$(dirname "$0")/common.sh"
@@ -29,6 +30,8 @@ FIRST=${FIRST:-500}
 WARMUP=${WARMUP:-400}
 STEPS=${STEPS:-40}
 VERDICTS=${VERDICTS:-3000}
+EVERY="base cold warmup scaled corr appr swap verdict-0 verdict-1 verdict-2 both-0 both-1 both-2 base-criteria"
+ARMS=${ARMS:-$EVERY}
 PAIRS=${PAIRS:-}
 ITEMS=${ITEMS:-}
 LOCALS=${LOCALS:-}
@@ -36,63 +39,82 @@ RL=${RL:---scale-rewards none --appr-clip -5,5}
 JUDGE=${JUDGE:-}
 WRITE="--criteria ${WRITE:-}"
 
+among() { # among NAME NAMES
+    case " $2 " in *" $1 "*) ;; *) false ;; esac
+}
+for name in $ARMS; do
+    among "$name" "$EVERY" || { echo "ARMS: no judge $name; there are $EVERY" >&2; exit 2; }
+done
+
 [ -e "$OUT/pairs/card.json" ] || $HABITUS pairs examples/mixes/locals.toml --data "$DATA" $CUT \
     --out "$OUT/pairs"
 
 # --- training; each judge's benchmarks follow it ---
-train() { # train JOB NAME SEED OPTIONS...
-    job=$1; run=$2; seed=$3; shift 3
-    grep -qs '"done": *true' "$OUT/train/$run/run.json" || queue "$job" $HABITUS train locals \
+done_with() { # done_with NAME
+    grep -qs '"done": *true' "$OUT/train/$1/run.json"
+}
+train() { # train NAME SEED OPTIONS...
+    run=$1; seed=$2; shift 2
+    among "$run" "$ARMS" || return 0
+    done_with "$run" || queue "$run" $HABITUS train locals \
         --pairs "$OUT/pairs" --evaluate-pairs "$OUT/pairs" ${PAIRS:+--evaluate-limit $PAIRS} \
         --model "$MODEL" --out "$OUT/train/$run" --seed "$seed" --resume --on-collapse warn \
-        --warmup-pairs 3200 --warmup-samples 1 $LOCALS "$@"
+        --warmup-pairs 3200 --warmup-samples 1 --micro-batch 8 $LOCALS "$@"
 }
-judge() { # judge JOB NAME MODEL OPTIONS...
-    job=$1; run=$2; model=$3; shift 3
+judge() { # judge NAME MODEL OPTIONS...
+    run=$1; model=$2; shift 2
+    among "$run" "$ARMS" || return 0
     options="--engine transformers --mode pairwise --pairs knockout $* $JUDGE ${ITEMS:+--limit $ITEMS} --resume"
-    [ -e "$OUT/carb/$run/metrics.json" ] || queue "$job" $HABITUS evaluate "judge:$model" \
+    [ -e "$OUT/carb/$run/metrics.json" ] || queue "$run" $HABITUS evaluate "judge:$model" \
         --benchmark carb-open --out "$OUT/carb/$run" $options
     case $run in base | verdict-0 | both-0)
-        [ -e "$OUT/cues/$run/diagnosis.json" ] || queue "$job" $HABITUS diagnose "judge:$model" \
+        [ -e "$OUT/cues/$run/diagnosis.json" ] || queue "$run" $HABITUS diagnose "judge:$model" \
             --out "$OUT/cues/$run" $options ;;
     esac
 }
 
 both="--stage both --verdict-steps $FIRST --verdict-share 0.2 --warmup-steps $WARMUP --steps $STEPS $RL"
+from_first() { # from_first NAME OPTIONS...: like the first of both rewards, from its warm-up
+    name=$1; shift
+    among "$name" "$ARMS" || return 0
+    done_with "$name" || wait_for "$name" both-0 "$OUT/train/both-0/run.json" '"warmed_up": *true'
+    train "$name" 0 $both --warmup-from "$OUT/train/both-0" "$@"
+    judge "$name" "$OUT/train/$name/model" "$WRITE"
+}
 for seed in 0 1 2; do
-    train "both-$seed" "both-$seed" $seed $both
-    judge "both-$seed" "both-$seed" "$OUT/train/both-$seed/model" "$WRITE"
+    train both-$seed $seed $both
+    judge both-$seed "$OUT/train/both-$seed/model" "$WRITE"
 done
-train base base 0 --stage base
-judge base base "$MODEL"
+train base 0 --stage base
+judge base "$MODEL"
 for seed in 0 1 2; do
-    train "verdict-$seed" "verdict-$seed" $seed --stage verdict --warmup-steps "$VERDICTS"
-    judge "verdict-$seed" "verdict-$seed" "$OUT/train/verdict-$seed/model"
+    train verdict-$seed $seed --stage verdict --warmup-steps "$VERDICTS"
+    judge verdict-$seed "$OUT/train/verdict-$seed/model"
 done
-# by then the first run's warm-up is done, unless it was lost: start again then
-train both-0 warmup 0 $both --stage warmup --warmup-from "$OUT/train/both-0"
-judge both-0 warmup "$OUT/train/warmup/model" "$WRITE"
-train both-0 corr 0 $both --rewards corr --warmup-from "$OUT/train/both-0"
-judge both-0 corr "$OUT/train/corr/model" "$WRITE"
-train both-1 appr 0 $both --rewards appr --warmup-from "$OUT/train/both-0"
-judge both-1 appr "$OUT/train/appr/model" "$WRITE"
-train both-2 scaled 0 $both --scale-rewards group --appr-clip -2,2 --warmup-from "$OUT/train/both-0"
-judge both-2 scaled "$OUT/train/scaled/model" "$WRITE"
-train both-1 swap 0 $both --w-swap 0.5 --warmup-from "$OUT/train/both-0"
-judge both-1 swap "$OUT/train/swap/model" "$WRITE"
-train both-2 cold 0 --stage rl --steps "$STEPS" $RL
-judge both-2 cold "$OUT/train/cold/model" "$WRITE"
-judge base-criteria base-criteria "$MODEL" "$WRITE"
+train cold 0 --stage rl --steps "$STEPS" $RL
+judge cold "$OUT/train/cold/model" "$WRITE"
+from_first warmup --stage warmup
+from_first corr --rewards corr
+from_first appr --rewards appr
+from_first scaled --scale-rewards group --appr-clip -2,2
+from_first swap --w-swap 0.5
+judge base-criteria "$MODEL" "$WRITE"
 for rule in random longest shortest; do
     [ -e "$OUT/carb/$rule/metrics.json" ] || queue rules $HABITUS evaluate "baseline:$rule" \
         --benchmark carb-open --out "$OUT/carb/$rule" ${ITEMS:+--limit $ITEMS} --resume
 done
 failed=0
-work || failed=1 # the pages show what is there
+work || failed=1
 
-# --- pages; the last ones named are what the first sentence is about ---
-runs=$OUT/train
-$HABITUS locals-report "$runs/base" "$runs/cold" "$runs/warmup" "$runs/scaled" "$runs/corr" \
-    "$runs/appr" "$runs/swap" "$runs"/verdict-* "$runs"/both-* --out "$OUT/locals.html" > "$OUT/locals.txt"
-$HABITUS compare "$OUT"/carb/* --out "$OUT/carb.html" > "$OUT/carb.txt"
+# --- pages of what is there; the last ones named are what the first sentence is about ---
+trained=
+judged=
+for run in $EVERY; do
+    [ ! -e "$OUT/train/$run/run.json" ] || trained="$trained $OUT/train/$run"
+done
+for run in "$OUT"/carb/*; do
+    [ ! -e "$run/metrics.json" ] || judged="$judged $run"
+done
+[ -z "$trained" ] || $HABITUS locals-report $trained --out "$OUT/locals.html" > "$OUT/locals.txt" || failed=1
+$HABITUS compare $judged --out "$OUT/carb.html" > "$OUT/carb.txt" || failed=1
 [ $failed = 0 ]

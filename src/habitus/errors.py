@@ -70,12 +70,21 @@ class MissingExtraError(HabitusError):
         super().__init__(f"{feature} needs an extra: pip install 'habitus[{extra}]'")
 
 
-def is_out_of_memory(error: BaseException) -> bool:
+NO_MEMORY = (
+    "can't allocate memory",
+    "CUDA error: out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+)
+"""What torch and the libraries below it say where there is none, in errors of other kinds."""
+
+
+def is_out_of_memory(error: BaseException | None) -> bool:
     """Whether torch found no memory on a device, told without importing it.
 
     Args:
-        error: What was raised.
+        error: What was raised, if anything.
     """
     return isinstance(error, RuntimeError) and (
-        type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)
+        type(error).__name__ == "OutOfMemoryError" or any(line in str(error) for line in NO_MEMORY)
     )

@@ -191,7 +191,7 @@ def _train(
         finally:
             tokenizer.pad_token = own_pad
             recorder.attach(None)
-    return recorder.steps, recorder.skipped, graphs is not None and graphs.used
+    return recorder.steps, recorder.skipped, graphs is not None and graphs.replayed
 
 
 def _arguments(base: Base, folder: Path, settings: Settings, seed: int, pairs: int) -> Any:

@@ -8,8 +8,8 @@ recorded first: what a small one left is too small for the parts of a larger one
 of its own beside it. So a shape larger than all before starts over, and the others follow as they come.
 
 That memory comes on top of what passes take that are not recorded. Where both do not fit, recorded ones
-give way: a pass that ran out of memory is computed again without them, and from then on only shapes of
-half the size are recorded.
+give way: a pass that ran out of memory is computed again without them, and from then on only shapes of at
+most half the size of the largest are recorded.
 """
 
 from __future__ import annotations
@@ -78,6 +78,8 @@ class StepGraphs:
         self._most = math.inf
         self.failed = False
         """Whether recording failed; nothing is recorded or replayed then."""
+        self.replayed = False
+        """Whether something has been replayed."""
 
     @property
     def used(self) -> bool:
@@ -125,6 +127,7 @@ class StepGraphs:
             for name, value in inputs.items():
                 recorded.inputs[name].copy_(value)
             recorded.graph.replay()
+            self.replayed = True
             return recorded.loss.clone()
 
     def unrecorded(self, compute: Callable[[], T]) -> T:
@@ -137,23 +140,26 @@ class StepGraphs:
             What it returns.
 
         Raises:
-            torch.OutOfMemoryError: When it runs out of memory with nothing recorded.
+            RuntimeError: When it runs out of memory with nothing recorded.
         """
-        import torch
-
         if not self._recorded:
             return compute()
         found = [parameter.grad for parameter in self._parameters]
-        kept = [None if each is None else each.clone() for each in found]
+        kept: list[Any] = []
         try:
+            kept += [None if each is None else each.clone() for each in found]
             return compute()
-        except torch.OutOfMemoryError:
-            pass  # the error keeps what was computed: on only when it is gone
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            # it keeps what was computed: on only when it is gone
         self._give_way()
-        for gradient, value in zip(found, kept, strict=True):
-            if gradient is not None:
-                gradient.copy_(value)
-        self._set_gradients(self._parameters, found)
+        if len(kept) == len(found):  # else there was no room for them, and nothing was computed
+            for gradient, value in zip(found, kept, strict=True):
+                if gradient is not None:
+                    gradient.copy_(value)
+            self._set_gradients(self._parameters, found)
+        del kept
         return compute()
 
     def _give_way(self) -> None:
@@ -207,7 +213,9 @@ class StepGraphs:
         try:
             self._recorded[shape] = self._record_now(inputs, compute)
         except Exception as error:  # noqa: BLE001 - what cannot be recorded varies, none is fatal
-            why, full = given_up(error), is_out_of_memory(error)
+            # ending a recording may raise an error of its own, with the first one behind it
+            full = is_out_of_memory(error) or is_out_of_memory(error.__context__)
+            why = given_up(error)
             self.failed = not full
             self._recorded.clear()
             if self.failed:
@@ -234,10 +242,13 @@ class StepGraphs:
             self._gradients = [torch.zeros_like(each) for each in self._used]
         self._set_gradients(self._parameters, [None] * len(self._parameters))
         self._set_gradients(self._used, self._gradients)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
-            loss = compute(kept)
-            loss.backward()
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+        try:
+            with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+                loss = compute(kept)
+                loss.backward()
+        finally:
+            torch.cuda.set_stream(stream)  # a recording that fails may leave its own
         self._pool = graph.pool()
         return _Recorded(graph, kept, loss.detach())
 

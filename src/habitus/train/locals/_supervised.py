@@ -32,8 +32,9 @@ WHOLE, AFTER = 64, 32
 """Widths of batches and of their answers are multiples of these where steps are recorded."""
 
 
-KEPT, LOGITS = 16, 3
-"""About how many numbers a layer keeps for each of a token's, and copies of its logits."""
+LAYERS, LOGITS = 16, 3
+"""About how many numbers a layer keeps for each of a token's hidden state, and how many copies of a
+token's logits there are. Guesses: only which batch takes more than another counts."""
 
 
 class ExampleTrainer(_Trainer):  # type: ignore[misc]
@@ -70,7 +71,7 @@ class ExampleTrainer(_Trainer):  # type: ignore[misc]
             return self.compute_loss(model, dict(kept)) / parts
 
         whole = tensors | {"attention_mask": whole_mask(tensors["attention_mask"])}
-        loss = self._graphs.run(whole, compute, "", elements(model, tensors))
+        loss = self._graphs.run(whole, compute, "", taken(model, tensors))
         if loss is None:
             step = partial(super().training_step, model, tensors, *args, **kwargs)
             return self._graphs.unrecorded(step)
@@ -131,8 +132,8 @@ def collate(examples: Sequence[dict[str, Any]], *, rounded: bool = False) -> dic
     }
 
 
-def elements(model: Any, batch: Mapping[str, Any]) -> int:
-    """Return about how many numbers both passes of a batch keep: those of its layers, and its logits.
+def taken(model: Any, batch: Mapping[str, Any]) -> int:
+    """Return about how much memory both passes of a batch take, in numbers.
 
     Args:
         model: What computes them.
@@ -140,7 +141,7 @@ def elements(model: Any, batch: Mapping[str, Any]) -> int:
     """
     config = model.config.get_text_config()
     rows, width = batch["labels"].shape
-    layers = batch["input_ids"].numel() * config.num_hidden_layers * config.hidden_size * KEPT
+    layers = batch["input_ids"].numel() * config.num_hidden_layers * config.hidden_size * LAYERS
     return int(layers + rows * (width + 1) * config.vocab_size * LOGITS)
 
 
