@@ -8,8 +8,8 @@
 #
 # Commands of one job run one after the other, and the rest of it is left out when one fails. With
 # JOBS of 2 or more, what failed goes on once more at the end, one job at a time on however many
-# cards: on a shared one it is most often memory that ran out. Folders without spaces, please: what is queued is read
-# by a shell again.
+# cards: on a shared one it is most often memory that ran out. Folders without spaces, please: what
+# is queued is read by a shell again.
 HABITUS=${HABITUS:-habitus}
 CUT= # of mixes: long pairs make all of a batch long
 [ ! -d "$MODEL" ] || CUT="--max-tokens 350 --tokenizer $MODEL"
