@@ -106,7 +106,7 @@ def test_curves_of_many_runs_are_drawn_in_few_points(tmp_path):
         specs = json.loads(re.search(r'id="chart-specs">(.*?)</script>', html, re.DOTALL)[1])
         rows = [row for rows in specs["curve-accuracy"]["datasets"].values() for row in rows]
         assert len({row["x"] for row in rows if row.get("line") == "a"}) == points
-    assert thinned([(1.0, 0.0), (2.0, 1.0), (3.0, 5.0)], 2) == [(1.0, 0.0), (2.5, 3.0)]
+    assert thinned([(1.0, 0.0), (2.0, 1.0), (3.0, 5.0)], 2) == [(1.5, 0.5), (3.0, 5.0)]
     assert thinned([], 10) == []
 
 

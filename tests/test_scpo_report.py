@@ -17,9 +17,10 @@ from habitus.errors import InputError, UnknownNameError
 from habitus.metrics.preferences_read import read_study
 from habitus.metrics.preferences_summary import summarise_study
 from habitus.report import scpo_charts, scpo_figures
+from habitus.report.comparisons import comparison_cells
 from habitus.report.scpo import LAYER_NOTE, findings, print_study, render_study, verdict
 from habitus.report.scpo_charts import Line, _label_places
-from habitus.report.scpo_figures import View, comparison_cells, matrix_figure
+from habitus.report.scpo_figures import View, matrix_figure
 from habitus.types import Comparison
 from tests.preference_samples import lines, two_countries, unit_folder, write_study
 

@@ -12,6 +12,7 @@ from habitus.metrics.locals_heldout import WAYS
 from habitus.metrics.locals_read import LocalsRun
 from habitus.metrics.locals_summary import Curve, LocalsFigures, overall
 from habitus.report import locals_figures as parts
+from habitus.report.comparisons import comparison_cells
 from habitus.report.figures import Table, versions_table
 from habitus.report.locals_criteria import (
     BYTES,
@@ -22,10 +23,7 @@ from habitus.report.locals_criteria import (
 from habitus.report.locals_figures import CURVE_TITLES, MEASURES, View, number, signed
 from habitus.report.locals_findings import findings, notes, number_of, verdict
 from habitus.report.page import build_page, shown_notes
-from habitus.report.scpo_figures import (
-    FIGURES,
-    comparison_cells,
-)
+from habitus.report.scpo_figures import FIGURES
 from habitus.report.terminal import Sparkline, make_table, say_findings, say_line, styled
 from habitus.report.text import (
     NO_INTERVAL,

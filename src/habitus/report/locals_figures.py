@@ -15,9 +15,9 @@ from habitus.metrics.locals_read import HELD_OUT, LocalsRun
 from habitus.metrics.locals_steps import StepTest
 from habitus.metrics.locals_summary import BINS, CURVES, LOSSES, LocalsFigures, overall
 from habitus.report.charts import Row, forest, heat, shown_interval
+from habitus.report.comparisons import COMPARISON_HEADERS, comparison_cells, pairs
 from habitus.report.figures import MAX_CULTURES, Figure, Table, cut_table
 from habitus.report.scpo_charts import Line, lines
-from habitus.report.scpo_figures import COMPARISON_HEADERS, comparison_cells, pairs
 from habitus.report.text import (
     NO_INTERVAL,
     bounds,
@@ -148,9 +148,9 @@ def _curve_figure(view: View, name: str) -> Figure | None:
 
 
 def thinned(points: Sequence[tuple[float, float]], most: int) -> list[tuple[float, float]]:
-    """Return points in at most so many, each the mean of neighbours."""
+    """Return points in at most so many, each the mean of neighbours; cut as `curve_of` does."""
     n = min(most, len(points))
-    cuts = [len(points) * part // n for part in range(n + 1)] if n else []
+    cuts = [-(-len(points) * part // n) for part in range(n + 1)] if n else []
     parts = (points[begin:end] for begin, end in itertools.pairwise(cuts))
     return [(fmean(x for x, _ in part), fmean(y for _, y in part)) for part in parts]
 

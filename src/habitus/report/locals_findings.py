@@ -8,14 +8,9 @@ from statistics import median
 from habitus.metrics.locals_heldout import Calibration, appr
 from habitus.metrics.locals_read import LocalsRun
 from habitus.metrics.locals_summary import Test, overall
+from habitus.report.comparisons import comparison_finding, detectable_words, difference_words, told
 from habitus.report.findings import Finding
 from habitus.report.locals_figures import MEASURES, View, signed
-from habitus.report.scpo_figures import (
-    comparison_finding,
-    detectable_words,
-    difference_words,
-    told,
-)
 from habitus.report.text import count, duration, one_line, percent
 
 MOST_FINDINGS = 12

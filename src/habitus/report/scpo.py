@@ -13,19 +13,11 @@ from habitus.metrics.preferences_read import Study
 from habitus.metrics.preferences_summary import StudyFigures
 from habitus.report import scpo_figures as parts
 from habitus.report import scpo_training as training
+from habitus.report.comparisons import comparison_cells, comparison_finding, difference_words, told
 from habitus.report.figures import Table, versions_table
 from habitus.report.findings import Finding
 from habitus.report.page import build_page, shown_notes
-from habitus.report.scpo_figures import (
-    FIGURES,
-    NAMES,
-    View,
-    comparison_cells,
-    comparison_finding,
-    difference_words,
-    place,
-    told,
-)
+from habitus.report.scpo_figures import FIGURES, NAMES, View, place
 from habitus.report.terminal import make_table, say_findings, say_line, styled
 from habitus.report.text import (
     Budget,

@@ -9,9 +9,8 @@ from habitus.metrics.preferences import BASE, DISAGREE, LOST, WON
 from habitus.metrics.preferences_read import Study
 from habitus.metrics.preferences_steering import Steering
 from habitus.metrics.preferences_summary import StudyFigures
-from habitus.metrics.statistics import told_apart
+from habitus.report.comparisons import COMPARISON_HEADERS, comparison_cells, pairs, told
 from habitus.report.figures import Figure, Table, cut_table
-from habitus.report.findings import Finding
 from habitus.report.model import MetricTable
 from habitus.report.scpo_charts import LAYERS, LayerRow, MatrixCell, layers, matrix
 from habitus.report.text import bounds, one_line, p_value, percent, point_bounds, points
@@ -108,53 +107,6 @@ def _layer_figure(view: View, number: int, country: str | None) -> Figure:
     )
 
 
-def pairs(found: Metric | Comparison) -> str:
-    """Return how many pairs a figure rests on, and how many were left out."""
-    return f"{found.n:,}" + (f" ({found.n_excluded:,} left out)" if found.n_excluded else "")
-
-
-def told(found: Comparison) -> bool:
-    """True when the corrected test and the interval both tell two models apart."""
-    return told_apart(found.p_holm, found.ci_low, found.ci_high)
-
-
-def difference_words(found: Comparison) -> str:
-    """Return a difference with its interval and p-value, for a sentence."""
-    return (
-        f"{points(found.difference)} points, 95\u00a0% interval "
-        f"{point_bounds(found.ci_low, found.ci_high)}, Holm-corrected p "
-        f"{p_value(found.p_holm).replace(' ', chr(160))}"
-    )
-
-
-def detectable_words(found: Comparison) -> str:
-    """Return how small a difference would have been found, for a sentence."""
-    return (
-        f"a true difference of {points(found.detectable, signed=False)} points would be found four "
-        "times in five"
-    )
-
-
-def comparison_finding(found: Comparison, names: str, figures: str) -> Finding:
-    """Return whether one side is more accurate than the other, or that this cannot be told.
-
-    Args:
-        found: The difference, which is one.
-        names: Both sides, for a sentence.
-        figures: The difference in words, and what it rests on.
-    """
-    if not told(found):
-        return Finding(
-            "unclear",
-            f"{names}: cannot be told apart on these pairs ({figures}); {detectable_words(found)}.",
-        )
-    better = found.difference is not None and found.difference > 0
-    return Finding(
-        "above" if better else "below",
-        f"{names}: {'more' if better else 'less'} accurate beyond the noise ({figures}).",
-    )
-
-
 def tests_table(view: View) -> Table:
     """Return all tests: the averages first."""
     tests = sorted(view.figures.accuracy.tests, key=lambda test: test.country is not None)
@@ -167,22 +119,6 @@ def tests_table(view: View) -> Table:
         for test in tests
     )
     return cut_table(("Difference", "Country", *COMPARISON_HEADERS), rows, FIGURES)
-
-
-COMPARISON_HEADERS = ("Points", "95 % interval", "p", "Holm p", "Told apart", "Pairs")
-"""Columns of `comparison_cells`."""
-
-
-def comparison_cells(found: Comparison) -> tuple[str, ...]:
-    """Return a comparison as cells."""
-    return (
-        points(found.difference),
-        point_bounds(found.ci_low, found.ci_high),
-        p_value(found.p),
-        p_value(found.p_holm),
-        "no data" if found.p_holm is None else "yes" if told(found) else "no",
-        pairs(found),
-    )
 
 
 def counts_table(view: View) -> Table:

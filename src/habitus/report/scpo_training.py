@@ -5,17 +5,10 @@ from __future__ import annotations
 from habitus.metrics.preferences import BASE, FINETUNE
 from habitus.metrics.preferences_data import Weights
 from habitus.metrics.preferences_read import VARIANTS
+from habitus.report.comparisons import COMPARISON_HEADERS, comparison_cells, pairs
 from habitus.report.figures import Figure, Table, cut_table
 from habitus.report.scpo_charts import Line, histogram, lines
-from habitus.report.scpo_figures import (
-    COMPARISON_HEADERS,
-    FIGURES,
-    NAMES,
-    View,
-    comparison_cells,
-    pairs,
-    place,
-)
+from habitus.report.scpo_figures import FIGURES, NAMES, View, place
 from habitus.report.text import bounds, one_line, percent, points
 from habitus.types import Metric
 
