@@ -41,8 +41,9 @@ def figures(
             for measure, value_of in VALUES.items():
                 values = [value_of(record[kind]) for record in own]
                 found.append(_figure(measure, way, values, own, group, seed, resamples))
-        rises = [appr(record) for record in own]
-        found.append(_figure("r_appr", "with", rises, own, group, seed, resamples))
+        for way in ("with", "borrowed"):
+            rises = [appr(record, way) for record in own]
+            found.append(_figure("r_appr", way, rises, own, group, seed, resamples))
     return found
 
 
@@ -71,13 +72,14 @@ def _p_a(look: Mapping[str, Any]) -> float | None:
     return (float(look["first"] > half) + float(look["second"] < half)) / 2
 
 
-def appr(record: Mapping[str, Any]) -> float | None:
+def appr(record: Mapping[str, Any], way: str = "with") -> float | None:
     """Return a pair's R_appr, not clipped, as the mean over both orders; None without a verdict.
 
     Args:
         record: Of the pair.
+        way: After which criteria: `with`, the judge's own, or `borrowed`.
     """
-    after, before = record["criteria"], record["plain"]
+    after, before = record[WAYS[way]], record["plain"]
     if after["first"] is None or before["first"] is None:
         return None
     rise = (after[order] - before[order] for order in ("first", "second"))

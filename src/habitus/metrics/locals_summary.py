@@ -14,8 +14,10 @@ import polars as pl
 from habitus.metrics.bootstrap import RESAMPLES
 from habitus.metrics.compare import paired, with_holm
 from habitus.metrics.credit import codes
+from habitus.metrics.locals_arms import WORDS, Arm, arms_of
 from habitus.metrics.locals_heldout import VALUES, WAYS, Calibration, calibration
 from habitus.metrics.locals_read import LocalsRun
+from habitus.metrics.locals_rises import Rise, rises
 from habitus.metrics.locals_steps import StepTest, step_tests
 from habitus.types import Comparison, Metric
 
@@ -24,13 +26,6 @@ BINS = 40
 
 TESTED = ("accuracy", "both_orders")
 """Measures that runs are compared in."""
-
-WORDS = {
-    "with": "with criteria",
-    "without": "without criteria",
-    "borrowed": "with borrowed criteria",
-}
-"""`WAYS` for readers."""
 
 OTHERS = ("without", "borrowed")
 """What judging with criteria is compared with, in the same run."""
@@ -64,21 +59,6 @@ class Curve:
     """Mean over the last tenth."""
     n: int
     """Steps with a value."""
-
-
-@dataclass(frozen=True)
-class Arm:
-    """Runs that differ in their seed only: one way of training."""
-
-    label: str
-    """That of its run; of several, what their labels begin with, and how many they are."""
-    runs: tuple[LocalsRun, ...]
-    """The runs."""
-
-    @property
-    def side(self) -> str:
-        """Names the arm in a comparison: its label, and its way where that is without criteria."""
-        return self.label if self.runs[0].way == "with" else f"{self.label}, {WORDS['without']}"
 
 
 @dataclass(frozen=True)
@@ -140,6 +120,8 @@ class LocalsFigures:
     """Label of an arm to its runs': those that differ in their seed only are together."""
     tests: tuple[Test, ...]
     """All tests."""
+    rises: tuple[Rise, ...]
+    """R_appr of each arm that judged after its own criteria and after borrowed ones, in two parts."""
     steps: tuple[StepTest, ...]
     """Tests over the steps of trainings on the same pairs."""
     calibration: dict[str, dict[str, Calibration]]
@@ -168,6 +150,7 @@ def summarise_runs(
         curves=tuple(found),
         arms={arm.label: tuple(run.label for run in arm.runs) for arm in arms},
         tests=paired_tests(arms, seed, resamples),
+        rises=rises(arms, seed, resamples),
         steps=step_tests(runs, seed, resamples),
         calibration={run.label: _calibration(run, seed, resamples) for run in runs if run.held_out},
         seeds=tuple(_seeds(arms)),
@@ -212,36 +195,6 @@ def curve_of(label: str, name: str, table: pl.DataFrame, column: str) -> Curve |
         float(values[-tenth:].mean()),  # type: ignore[arg-type]
         known.height,
     )
-
-
-def arms_of(runs: Sequence[LocalsRun]) -> tuple[Arm, ...]:
-    """Put runs together that differ in their seed only.
-
-    Args:
-        runs: The runs; those without held-out pairs are left out.
-    """
-    alike: dict[tuple[tuple[str, str], ...], list[LocalsRun]] = {}
-    for run in runs:
-        if run.held_out:
-            alike.setdefault(run.twin, []).append(run)
-    groups = list(alike.values())
-    names = [_common_name([run.label for run in group]) for group in groups]
-    return tuple(
-        Arm(
-            name if names.count(name) == 1 else ", ".join(run.label for run in group),
-            tuple(group),
-        )
-        for name, group in zip(names, groups, strict=True)
-    )
-
-
-def _common_name(labels: Sequence[str]) -> str:
-    if len(labels) == 1:
-        return labels[0]
-    columns = zip(*labels, strict=False)
-    same = itertools.takewhile(lambda letters: len(set(letters)) == 1, columns)
-    shared = "".join(letters[0] for letters in same).rstrip("-_./ ") or labels[0]
-    return f"{shared} ({len(labels)} runs)"
 
 
 def paired_tests(

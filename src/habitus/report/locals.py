@@ -98,6 +98,7 @@ def render_locals(view: View) -> str:
         findings=findings(view),
         facts=_facts(view),
         appr=parts.appr_table(view),
+        rises=parts.rises_table(view),
         calibration=parts.calibration_table(view),
         tests=parts.tests_table(view),
         steps=parts.steps_table(view),
@@ -129,7 +130,7 @@ def _facts(view: View) -> list[tuple[str, str]]:
         if metric is not None:
             facts.append((f"{MEASURES[name]}, {parts.short(last.label)}", percent(metric.value)))
     rise = overall(last, "r_appr", "with")
-    if rise is not None:
+    if rise is not None and last.way == "with":
         facts.append((f"Mean R_appr, {parts.short(last.label)}", signed(rise.value)))
     return facts
 
@@ -179,6 +180,7 @@ def print_locals(view: View, console: Console) -> None:
     say_line(console, "judges that reason like a local", "bold")
     say_findings(console, verdict(view), findings(view))
     _print_held_out(view, console)
+    _print_rises(view, console)
     _print_tests(view, console)
     _print_steps(view, console)
     for run in view.runs:
@@ -204,7 +206,7 @@ def _print_held_out(view: View, console: Console) -> None:
 def _held_out_cells(run: LocalsRun, way: str) -> tuple[str, ...]:
     """Return accuracy, interval, both orders, P(A), R_appr and pairs."""
     accuracy, both, p_a = (overall(run, name, way) for name in MEASURES)
-    rise = overall(run, "r_appr", way)  # of the judge's own criteria only
+    rise = overall(run, "r_appr", way)
     return (
         percent(accuracy.value if accuracy else None),
         bounds(accuracy.ci_low, accuracy.ci_high) if accuracy else NO_INTERVAL,
@@ -212,6 +214,18 @@ def _held_out_cells(run: LocalsRun, way: str) -> tuple[str, ...]:
         NO_INTERVAL if rise is None or rise.value is None else signed(rise.value),
         f"{accuracy.n if accuracy else 0:,}",
     )
+
+
+def _print_rises(view: View, console: Console) -> None:
+    if not view.figures.rises:
+        return
+    headers = ("run", "R_appr", "borrowed", "own part", "95 % CI", "Holm p", "n")
+    table = make_table("R_appr in two parts, in nats", headers)
+    for each in view.figures.rises:
+        cells = parts.rise_cells(each)
+        row = (one_line(each.arm, 50), *cells[:4], cells[5], f"{each.own.n:,}")
+        table.add_row(*styled(console, row))
+    console.print(table)
 
 
 def _print_tests(view: View, console: Console) -> None:

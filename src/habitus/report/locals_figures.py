@@ -12,6 +12,7 @@ import altair as alt
 from habitus.metrics.bootstrap import MIN_CLUSTERS
 from habitus.metrics.locals_heldout import BY, WAYS
 from habitus.metrics.locals_read import HELD_OUT, LocalsRun
+from habitus.metrics.locals_rises import Rise
 from habitus.metrics.locals_steps import StepTest
 from habitus.metrics.locals_summary import BINS, CURVES, LOSSES, LocalsFigures, overall
 from habitus.report.charts import Row, forest, heat, shown_interval
@@ -216,6 +217,21 @@ def appr_table(view: View) -> Table:
     if fewest < MIN_CLUSTERS:
         note += f" Intervals over fewer than {MIN_CLUSTERS} groups of pairs are too narrow."
     return Table(("Run", "Mean R_appr", "95 % interval", "Pairs"), tuple(rows), note)
+
+
+def rise_cells(rise: Rise) -> tuple[str, ...]:
+    """Return R_appr in two parts as cells: all of it, that of borrowed criteria, and the test."""
+    own = rise.own
+    cells = comparison_cells(own)
+    parts = (signed(rise.total), signed(rise.borrowed), signed(own.difference))
+    return (*parts, plain_interval(own), *cells[2:])
+
+
+def rises_table(view: View) -> Table:
+    """Return R_appr in two parts, arm by arm."""
+    rows = tuple((one_line(each.arm, 80), *rise_cells(each)) for each in view.figures.rises)
+    headers = ("Run", "R_appr", "Of borrowed criteria", "Its own part", *COMPARISON_HEADERS[1:])
+    return Table(headers, rows)
 
 
 def calibration_table(view: View) -> Table:

@@ -10,8 +10,8 @@ from habitus.metrics.locals_read import LocalsRun
 from habitus.metrics.locals_summary import Test, overall
 from habitus.report.comparisons import comparison_finding, detectable_words, difference_words, told
 from habitus.report.findings import Finding
-from habitus.report.locals_figures import MEASURES, View, signed
-from habitus.report.text import count, duration, one_line, percent
+from habitus.report.locals_figures import MEASURES, View, plain_interval, signed
+from habitus.report.text import count, duration, one_line, p_value, percent
 
 MOST_FINDINGS = 12
 """Runs that findings speak of one by one."""
@@ -89,13 +89,58 @@ def findings(view: View) -> list[Finding]:
                     f"{_overconfidence(view.figures.calibration[run.label])}."
                 )
                 found.append(Finding("warning", text))
+    found += _own_criteria(view)
+    found += _against_others(view) if measured else []
+    if measured and measured[0].stage == "base":
+        base = next(iter(view.figures.arms))
+        for test in view.figures.tests:
+            own = test.comparison
+            if test.arms[1] == base and own.difference is not None and not test.own:
+                found.append(Finding("note", _against(test, "the base")))
+    return found[: 4 * MOST_FINDINGS]
+
+
+def _own_criteria(view: View) -> list[Finding]:
+    """Return whether arms that learned to write criteria use them, by R_appr and by accuracy."""
+    found = []
+    used: set[str] = set()
+    writers = {test.arms[0] for test in view.figures.tests if test.against == "borrowed"}
+    for each in view.figures.rises:
+        own, name = each.own, one_line(each.arm, 60)
+        if each.arm not in writers or own.difference is None:
+            continue
+        words = (
+            f"{signed(own.difference)} nats, 95\u00a0% interval {plain_interval(own)}, "
+            f"Holm-corrected p {p_value(own.p_holm).replace(' ', chr(160))}"
+        )
+        if told(own) and own.difference > 0:
+            used.add(each.arm)
+            text = (
+                f"{name} uses what it writes: its own criteria raise the right verdict's "
+                f"log-probability more than those it wrote about other questions ({words})."
+            )
+            found.append(Finding("note", text))
+        elif told(own):
+            text = (
+                f"{name} does better after criteria that it wrote about other questions than after "
+                f"its own: the right verdict's log-probability, {words}."
+            )
+            found.append(Finding("warning", text))
+        else:
+            text = (
+                f"R_appr of {name} is {signed(each.total)} on average, and {signed(each.borrowed)} "
+                f"after criteria about other questions: a part of its own cannot be told ({words})."
+            )
+            found.append(Finding("warning", text))
     for test in view.figures.tests:
         own = test.comparison
         if test.measure != "accuracy" or test.against != "borrowed" or own.difference is None:
             continue
         name = one_line(test.arms[0], 60)
         words = difference_words(own)
-        if not told(own):
+        if not told(own) and test.arms[0] in used:
+            text = f"In accuracy that cannot be told of {name}: {words}; {detectable_words(own)}."
+        elif not told(own):
             text = (
                 f"Whether {name} uses the criteria it writes cannot be told: its own against those "
                 f"it wrote about other questions {words}; {detectable_words(own)}."
@@ -105,14 +150,7 @@ def findings(view: View) -> list[Finding]:
         else:
             continue
         found.append(Finding("warning", text))
-    found += _against_others(view) if measured else []
-    if measured and measured[0].stage == "base":
-        base = next(iter(view.figures.arms))
-        for test in view.figures.tests:
-            own = test.comparison
-            if test.arms[1] == base and own.difference is not None and not test.own:
-                found.append(Finding("note", _against(test, "the base")))
-    return found[: 4 * MOST_FINDINGS]
+    return found
 
 
 def _overconfidence(ways: Mapping[str, Calibration]) -> str:
