@@ -2,11 +2,11 @@
 
 import io
 import math
+import re
 
 import pytest
 from rich.console import Console
 
-from habitus.metrics.locals_heldout import appr, figures
 from habitus.metrics.statistics import holm
 from habitus.report.locals import print_locals, render_locals, to_json
 from habitus.report.locals_figures import rises_table
@@ -68,31 +68,67 @@ def test_without_borrowed_criteria_there_are_no_parts(tmp_path):
     assert "R_appr in two parts" not in render_locals(view)
 
 
-def test_a_judge_that_gains_by_any_criteria_alike_is_said_to(tmp_path):
-    """Its R_appr is above 0, and nothing of it is of what it writes."""
-    apart = (math.exp(0.05), math.exp(-0.05))
-    records = [record(k, own=(0.7 * apart[k % 2],) * 2) for k in range(60)]
-    view = view_of(write_run(tmp_path / "a", records=records))
-    (found,) = texts(view, "a part of its own cannot be told")
-    assert found.tone == "warning"
-    rises = f"+{rise(0.7, 0.5):.3f}"
-    assert found.text.startswith(
-        f"R_appr of a is {rises} on average, and {rises} after criteria about other questions: "
-    )
-    assert texts(view, "Whether a uses the criteria it writes cannot be told")
+APART = (math.exp(0.05), math.exp(-0.05))
 
 
-def test_a_judge_that_uses_what_it_writes_is_said_to(tmp_path):
-    """Also where its verdicts are the same, so that accuracy does not tell."""
-    records = [record(k, own=(0.8, 0.75 + 0.001 * k)) for k in range(40)]
-    view = view_of(write_run(tmp_path / "a", records=records))
-    (found,) = texts(view, "a uses what it writes")
-    assert found.tone == "note"
-    assert texts(view, "In accuracy that cannot be told of a: +0.0 points")
-    assert not texts(view, "Whether a uses")
-    worse = [record(k, own=(0.6, 0.55 + 0.001 * k)) for k in range(40)]
-    (found,) = texts(view_of(write_run(tmp_path / "b", records=worse)), "than after its own")
-    assert found.tone == "warning"
+@pytest.mark.parametrize(
+    ("own", "borrowed", "said", "part"),
+    [
+        # right or wrong alike, and no surer or less sure on average
+        ((0.7, 0.7), (0.7, 0.7), "Whether a uses", "a part of its own cannot be told"),
+        # surer of the same verdicts, which accuracy does not tell
+        ((0.8, 0.8), (0.7, 0.7), "Whether a uses", "its own make the right verdict likelier"),
+        ((0.6, 0.6), (0.7, 0.7), "Whether a uses", "its own make the right verdict less likely"),
+        ((0.7, 0.7), (0.3, 0.3), "a is more accurate", "its own make the right verdict likelier"),
+        ((0.3, 0.3), (0.7, 0.7), "a is less accurate", "the right verdict less likely"),
+        # more often right, and far too sure where it is not
+        ((0.55, 0.001), (0.45, 0.45), "a is more accurate", "the right verdict less likely"),
+    ],
+)
+def test_whether_a_judge_uses_its_criteria_is_told_by_accuracy(tmp_path, own, borrowed, said, part):
+    first, second = own
+    records = []
+    for k in range(60):
+        value = (first if k % 4 else second) * APART[k % 2]
+        records.append(record(k, own=(value, value), borrowed=borrowed))
+    found = texts(view_of(write_run(tmp_path / "a", records=records)), "other questions")
+    (finding,) = found  # one sentence has both
+    assert finding.text.startswith(said)
+    assert part in finding.text
+    assert finding.tone == ("note" if said == "a is more accurate" else "warning")
+
+
+def test_few_groups_have_no_parts(tmp_path):
+    """Intervals of few groups are made for shares."""
+    one = view_of(write_run(tmp_path / "a", records=[record(k) for k in range(29)]))
+    assert one.figures.rises == ()
+    (finding,) = texts(one, "other questions")
+    assert "R_appr" not in finding.text
+    (found,) = view_of(
+        write_run(tmp_path / "b", records=[record(k) for k in range(30)])
+    ).figures.rises
+    assert found.own.detectable is None
+
+
+def test_a_run_without_a_verdict_counts_in_no_mean_of_its_pair(tmp_path):
+    runs = [
+        write_run(
+            tmp_path / f"a-{seed}",
+            records=[record(k, own=(None, None) if seed and k < 15 else OWN) for k in range(30)],
+            config={"seed": seed},
+        )
+        for seed in range(2)
+    ]
+    (found,) = view_of(*runs).figures.rises
+    assert (found.own.n, found.own.n_excluded) == (30, 0)
+    assert found.borrowed == pytest.approx(rise(0.7, 0.5))
+
+
+def test_one_mean_rise_stands_on_top_of_those_that_learned_to_write(tmp_path):
+    records = [record(k) for k in range(30)]
+    for stage, shown in (("both", True), ("verdict", False)):
+        run = write_run(tmp_path / stage, stage=stage, records=records)
+        assert (f"Mean R_appr, {stage}" in render_locals(view_of(run))) == shown
 
 
 def test_judges_that_never_learned_to_write_are_in_the_table_only(tmp_path):
@@ -104,32 +140,23 @@ def test_judges_that_never_learned_to_write_are_in_the_table_only(tmp_path):
 
 
 def test_page_terminal_and_figures_have_them(tmp_path):
-    records = [record(k) for k in range(30)]
+    records = [*(record(k) for k in range(30)), record(30, (None, None))]
     view = view_of(write_run(tmp_path / "a", records=records))
     (row,) = rises_table(view).rows
     own = rise(0.8, 0.5) - rise(0.7, 0.5)
-    assert row[:4] == ("a", f"+{rise(0.8, 0.5):.3f}", f"+{rise(0.7, 0.5):.3f}", f"+{own:.3f}")
-    assert row[-1] == "30"
+    shown = [f"+{value:.3f}" for value in (rise(0.8, 0.5), rise(0.8, 0.5), rise(0.7, 0.5), own)]
+    assert row[:5] == ("a", *shown)
+    assert row[-1] == "30 (1 left out)"
     page = render_locals(view)
-    assert "R_appr in two parts" in page
-    assert row[3] in page
+    table = page[page.index("R_appr in two parts") : page.index("<h3>Calibration")]
+    assert [cell for cell in re.findall(r"<td[^>]*>([^<]*)</td>", table) if cell in shown] == shown
     console = Console(file=io.StringIO(), width=80)
     print_locals(view, console)
     (line,) = [
-        each for each in console.file.getvalue().splitlines() if row[1] in each and row[3] in each
+        each
+        for each in console.file.getvalue().splitlines()
+        if shown[0] in each and shown[-1] in each and "30 of 31" in each
     ]
     assert line.split()[0] == "a"
     (found,) = to_json(view)["rises"]
     assert found["own"]["difference"] == pytest.approx(own)
-
-
-def test_held_out_figures_have_the_rise_of_borrowed_criteria():
-    records = [record(k) for k in range(4)]
-    assert appr(records[0]) == pytest.approx(rise(0.8, 0.5))
-    assert appr(records[0], "borrowed") == pytest.approx(rise(0.7, 0.5))
-    values = {
-        each["criteria"]: each["value"]
-        for each in figures(records, resamples=50)
-        if each["name"] == "r_appr" and not each["group"]
-    }
-    assert values == pytest.approx({"with": rise(0.8, 0.5), "borrowed": rise(0.7, 0.5)})

@@ -14,7 +14,7 @@ pytest.importorskip("trl")
 from habitus.errors import HabitusError, InputError, RunError  # noqa: E402
 from habitus.scorers import ScorerOptions, resolve  # noqa: E402
 from habitus.store import dump_line  # noqa: E402
-from habitus.train.locals.evaluation import evaluate_pairs  # noqa: E402
+from habitus.train.locals.evaluation import _lenders, evaluate_pairs  # noqa: E402
 from habitus.train.locals.model import Policy, open_engine  # noqa: E402
 from habitus.train.locals.plan import GrpoSettings  # noqa: E402
 from habitus.train.locals.prompting import Prompting, all_views, pair_item  # noqa: E402
@@ -180,6 +180,17 @@ def test_borrowed_criteria_are_of_another_question(taught, tmp_path):
         else:
             assert record["borrowed"]["first"] is not None
     assert alike
+
+
+def test_pairs_that_have_no_neighbours_borrow_from_different_ones():
+    """Each is the only one of its country and question, but for pairs of its own group."""
+    pairs = [make_pair(2 * n, country=f"Country {n}") for n in range(40)]
+    lenders = _lenders(pairs, 0)
+    groups = {pair.id: pair.group for pair in pairs}
+    assert len(lenders) == 40
+    assert all(groups[name] != groups[lender] for name, lender in lenders.items())
+    assert len(set(lenders.values())) == 40
+    assert lenders == _lenders(pairs[::-1], 0)
 
 
 @pytest.mark.slow

@@ -41,9 +41,8 @@ def figures(
             for measure, value_of in VALUES.items():
                 values = [value_of(record[kind]) for record in own]
                 found.append(_figure(measure, way, values, own, group, seed, resamples))
-        for way in ("with", "borrowed"):
-            rises = [appr(record, way) for record in own]
-            found.append(_figure("r_appr", way, rises, own, group, seed, resamples))
+        rises = [appr(record) for record in own]
+        found.append(_figure("r_appr", "with", rises, own, group, seed, resamples))
     return found
 
 

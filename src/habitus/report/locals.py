@@ -206,7 +206,7 @@ def _print_held_out(view: View, console: Console) -> None:
 def _held_out_cells(run: LocalsRun, way: str) -> tuple[str, ...]:
     """Return accuracy, interval, both orders, P(A), R_appr and pairs."""
     accuracy, both, p_a = (overall(run, name, way) for name in MEASURES)
-    rise = overall(run, "r_appr", way)
+    rise = overall(run, "r_appr", way)  # of the judge's own criteria only
     return (
         percent(accuracy.value if accuracy else None),
         bounds(accuracy.ci_low, accuracy.ci_high) if accuracy else NO_INTERVAL,
@@ -223,7 +223,8 @@ def _print_rises(view: View, console: Console) -> None:
     table = make_table("R_appr in two parts, in nats", headers)
     for each in view.figures.rises:
         cells = parts.rise_cells(each)
-        row = (one_line(each.arm, 50), *cells[:4], cells[5], f"{each.own.n:,}")
+        every = f"{each.own.n:,} of {each.own.n + each.own.n_excluded:,}"
+        row = (one_line(each.arm, 50), cells[0], *cells[2:5], cells[6], every)
         table.add_row(*styled(console, row))
     console.print(table)
 

@@ -220,18 +220,17 @@ def appr_table(view: View) -> Table:
 
 
 def rise_cells(rise: Rise) -> tuple[str, ...]:
-    """Return R_appr in two parts as cells: all of it, that of borrowed criteria, and the test."""
+    """Return R_appr in two parts as cells: mean and median, that of borrowed criteria, and the test."""
     own = rise.own
-    cells = comparison_cells(own)
-    parts = (signed(rise.total), signed(rise.borrowed), signed(own.difference))
-    return (*parts, plain_interval(own), *cells[2:])
+    parts = (rise.total, rise.median, rise.borrowed, own.difference)
+    return (*map(signed, parts), plain_interval(own), *comparison_cells(own)[2:])
 
 
 def rises_table(view: View) -> Table:
     """Return R_appr in two parts, arm by arm."""
     rows = tuple((one_line(each.arm, 80), *rise_cells(each)) for each in view.figures.rises)
-    headers = ("Run", "R_appr", "Of borrowed criteria", "Its own part", *COMPARISON_HEADERS[1:])
-    return Table(headers, rows)
+    headers = ("Run", "Mean R_appr", "Median", "Of borrowed criteria", "Its own part")
+    return Table((*headers, *COMPARISON_HEADERS[1:]), rows)
 
 
 def calibration_table(view: View) -> Table:

@@ -7,6 +7,7 @@ from statistics import median
 
 from habitus.metrics.locals_heldout import Calibration, appr
 from habitus.metrics.locals_read import LocalsRun
+from habitus.metrics.locals_rises import Rise
 from habitus.metrics.locals_summary import Test, overall
 from habitus.report.comparisons import comparison_finding, detectable_words, difference_words, told
 from habitus.report.findings import Finding
@@ -101,56 +102,51 @@ def findings(view: View) -> list[Finding]:
 
 
 def _own_criteria(view: View) -> list[Finding]:
-    """Return whether arms that learned to write criteria use them, by R_appr and by accuracy."""
+    """Say of each arm that learned to write criteria whether it uses them, and what its R_appr is of.
+
+    Whether it uses them is told by accuracy: R_appr is also of how sure it is.
+    """
     found = []
-    used: set[str] = set()
-    writers = {test.arms[0] for test in view.figures.tests if test.against == "borrowed"}
-    for each in view.figures.rises:
-        own, name = each.own, one_line(each.arm, 60)
-        if each.arm not in writers or own.difference is None:
-            continue
-        words = (
-            f"{signed(own.difference)} nats, 95\u00a0% interval {plain_interval(own)}, "
-            f"Holm-corrected p {p_value(own.p_holm).replace(' ', chr(160))}"
-        )
-        if told(own) and own.difference > 0:
-            used.add(each.arm)
-            text = (
-                f"{name} uses what it writes: its own criteria raise the right verdict's "
-                f"log-probability more than those it wrote about other questions ({words})."
-            )
-            found.append(Finding("note", text))
-        elif told(own):
-            text = (
-                f"{name} does better after criteria that it wrote about other questions than after "
-                f"its own: the right verdict's log-probability, {words}."
-            )
-            found.append(Finding("warning", text))
-        else:
-            text = (
-                f"R_appr of {name} is {signed(each.total)} on average, and {signed(each.borrowed)} "
-                f"after criteria about other questions: a part of its own cannot be told ({words})."
-            )
-            found.append(Finding("warning", text))
+    parts = {each.arm: each for each in view.figures.rises}
     for test in view.figures.tests:
         own = test.comparison
         if test.measure != "accuracy" or test.against != "borrowed" or own.difference is None:
             continue
         name = one_line(test.arms[0], 60)
         words = difference_words(own)
-        if not told(own) and test.arms[0] in used:
-            text = f"In accuracy that cannot be told of {name}: {words}; {detectable_words(own)}."
-        elif not told(own):
+        if told(own):
+            more = own.difference > 0
+            text = (
+                f"{name} is {'more' if more else 'less'} accurate after its own criteria than after "
+                f"those it wrote about other questions: {words}."
+            )
+        else:
+            more = False
             text = (
                 f"Whether {name} uses the criteria it writes cannot be told: its own against those "
                 f"it wrote about other questions {words}; {detectable_words(own)}."
             )
-        elif own.difference < 0:
-            text = f"{name} is less accurate after its own criteria than after those it wrote about other questions: {words}."
-        else:
-            continue
-        found.append(Finding("warning", text))
+        if test.arms[0] in parts:
+            text += f" {_parts(parts[test.arms[0]])}"
+        found.append(Finding("note" if more else "warning", text))
     return found
+
+
+def _parts(rise: Rise) -> str:
+    own = rise.own
+    words = (
+        f"{signed(own.difference)} nats, 95\u00a0% interval {plain_interval(own)}, Holm-corrected p "
+        f"{p_value(own.p_holm).replace(' ', chr(160))}"
+    )
+    if not told(own):
+        ends = f"a part of its own cannot be told ({words})"
+    else:
+        more = own.difference is not None and own.difference > 0
+        ends = f"its own make the right verdict {'likelier' if more else 'less likely'} ({words})"
+    return (
+        f"Its mean R_appr is {signed(rise.total)}, that of criteria about other questions "
+        f"{signed(rise.borrowed)}: {ends}."
+    )
 
 
 def _overconfidence(ways: Mapping[str, Calibration]) -> str:

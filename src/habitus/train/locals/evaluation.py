@@ -146,16 +146,20 @@ def _lenders(pairs: Sequence[PreferencePair], seed: int) -> dict[str, str]:
     Args:
         pairs: Pairs with criteria.
         seed: Seed of their order: each takes the next of its source, language and country, or of
-            all where all of those are of its own group.
+            all where all of those are of its own group; after the last comes the first.
     """
     order = sorted(pairs, key=lambda pair: _draw(seed, f"{pair.id} lends"))
     blocks: dict[tuple[str | None, ...], list[PreferencePair]] = {}
     for pair in order:
         blocks.setdefault((pair.source, pair.language, pair.country), []).append(pair)
+    places = {pair.id: place for place, pair in enumerate(order)}
     found = {}
     for block in blocks.values():
         for place, pair in enumerate(block):
-            every = itertools.chain(block[place + 1 :], block[:place], order)
+            after = places[pair.id] + 1
+            every = itertools.chain(
+                block[place + 1 :], block[:place], order[after:], order[: after - 1]
+            )
             lender = next((other for other in every if other.group != pair.group), None)
             if lender is not None:
                 found[pair.id] = lender.id
