@@ -21,7 +21,7 @@ from transformers import Cache, StaticCache
 from transformers.cache_utils import StaticLayer
 
 from habitus.clients.prefix import cache_name
-from habitus.clients.recording import beside, given_up
+from habitus.clients.recording import beside, given_up, recording
 
 ROWS, WIDTH = 32, 128
 """Rows and widths are rounded up to multiples of these, so that there are few shapes."""
@@ -246,12 +246,11 @@ class Decoder:
         return step
 
     def _record_step(self, step: _Step) -> None:
-        cuda: Any = torch.cuda
         with beside():
             self._forward(step)
         torch.clear_autocast_cache()  # weights that were cast before would be those of before
-        graph = cuda.CUDAGraph()
-        with cuda.graph(graph, capture_error_mode="thread_local"):
+        graph = torch.cuda.CUDAGraph()
+        with recording(graph):
             step.logits = self._forward(step)
         step.graph = graph
         torch.clear_autocast_cache()

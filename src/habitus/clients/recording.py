@@ -25,6 +25,23 @@ def beside() -> Iterator[None]:
     torch.cuda.empty_cache()
 
 
+@contextmanager
+def recording(graph: Any, pool: Any = None) -> Iterator[None]:
+    """Record what is computed; the current stream is the same afterwards, also where that fails.
+
+    Args:
+        graph: Where it is recorded.
+        pool: Whose memory it takes; None is its own.
+    """
+    cuda: Any = torch.cuda
+    stream = cuda.current_stream()
+    try:
+        with cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+            yield
+    finally:
+        cuda.set_stream(stream)
+
+
 @cache
 def _stream(device: int) -> Any:
     cuda: Any = torch.cuda

@@ -1,12 +1,19 @@
-"""Trainings of a judge that differ in their seed only, put together."""
+"""Trainings of a judge that differ in their seed only, put together and compared by pair."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+import polars as pl
+
+from habitus.metrics.compare import paired
+from habitus.metrics.credit import codes
 from habitus.metrics.locals_read import LocalsRun
+from habitus.types import Comparison
 
 WORDS = {
     "with": "with criteria",
@@ -59,3 +66,51 @@ def _common_name(labels: Sequence[str]) -> str:
     same = itertools.takewhile(lambda letters: len(set(letters)) == 1, columns)
     shared = "".join(letters[0] for letters in same).rstrip("-_./ ") or labels[0]
     return f"{shared} ({len(labels)} runs)"
+
+
+def pair_values(
+    arm: Arm,
+    names: Sequence[str],
+    values_of: Callable[[Mapping[str, Any]], Sequence[float | None]],
+) -> pl.DataFrame:
+    """Return a row for each pair: `pair`, `group`, and values, each the mean over runs that have it.
+
+    Args:
+        arm: The arm.
+        names: Of the values.
+        values_of: Gives those of a held-out pair's record; None where there is none.
+    """
+    schema = {"pair": pl.String, "group": pl.String, **dict.fromkeys(names, pl.Float64)}
+    rows = [
+        (str(each["pair"]), str(each["group"]), *values_of(each))
+        for run in arm.runs
+        for each in run.held_out or ()
+    ]
+    table = pl.DataFrame(rows, schema=schema, orient="row")
+    if len(arm.runs) == 1:
+        return table
+    return table.group_by("pair", "group", maintain_order=True).agg(pl.col(*names).mean())
+
+
+def paired_columns(
+    sides: tuple[str, str],
+    table: pl.DataFrame,
+    columns: tuple[str, str],
+    every: int,
+    seed: int,
+    resamples: int,
+) -> Comparison:
+    """Return the difference of two columns over the pairs that have both.
+
+    Args:
+        sides: Labels of both.
+        table: One row for each pair: `group`, and the columns.
+        columns: The first, and what is taken from it.
+        every: How many pairs there are; those without both count as left out.
+        seed: Seed of the resampling.
+        resamples: Number of bootstrap replicates.
+    """
+    known = table.drop_nulls(columns)
+    difference = (known[columns[0]] - known[columns[1]]).to_numpy().astype(np.float64)
+    cluster = codes(known["group"])
+    return paired(*sides, difference, cluster, every - known.height, seed, resamples)

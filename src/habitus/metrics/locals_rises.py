@@ -15,19 +15,21 @@ of them. None says that what its criteria do they do for other questions of the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from habitus.metrics.bootstrap import MIN_CLUSTERS, RESAMPLES
-from habitus.metrics.compare import paired, with_holm
-from habitus.metrics.credit import codes
-from habitus.metrics.locals_arms import WORDS, Arm
+from habitus.metrics.compare import with_holm
+from habitus.metrics.locals_arms import WORDS, Arm, pair_values, paired_columns
 from habitus.metrics.locals_heldout import appr
-from habitus.metrics.statistics import Floats
 from habitus.types import Comparison
+
+COLUMNS = ("own", "borrowed")
+"""Whose criteria."""
 
 
 @dataclass(frozen=True)
@@ -59,33 +61,29 @@ def rises(arms: Sequence[Arm], seed: int = 0, resamples: int = RESAMPLES) -> tup
         seed: Seed of the resampling.
         resamples: Number of bootstrap replicates.
     """
-    rows: list[tuple[str, Floats, Floats, Comparison]] = []
+    rows: list[tuple[Arm, pl.DataFrame, Comparison]] = []
     for arm in arms:
-        table = _values(arm)
+        table = pair_values(arm, COLUMNS, _both)
         known = table.drop_nulls()
         if known["group"].n_unique() < MIN_CLUSTERS:
             continue
         sides = (f"{arm.label}, {WORDS['with']}", f"{arm.label}, {WORDS['borrowed']}")
-        own, borrowed = (known[name].to_numpy() for name in ("own", "borrowed"))
-        left = table.height - known.height
-        found = paired(*sides, own - borrowed, codes(known["group"]), left, seed, resamples)
-        rows.append((arm.label, own, borrowed, found.model_copy(update={"detectable": None})))
+        found = paired_columns(sides, table, COLUMNS, table.height, seed, resamples)
+        rows.append((arm, known, found.model_copy(update={"detectable": None})))
     corrected = with_holm([row[-1] for row in rows])
     return tuple(
-        Rise(label, float(own.mean()), float(np.median(own)), float(borrowed.mean()), found)
-        for (label, own, borrowed, _), found in zip(rows, corrected, strict=True)
+        Rise(
+            arm.label,
+            total=float(known["own"].to_numpy().mean()),
+            median=float(np.median(known["own"].to_numpy())),
+            borrowed=float(known["borrowed"].to_numpy().mean()),
+            own=found,
+        )
+        for (arm, known, _), found in zip(rows, corrected, strict=True)
     )
 
 
-def _values(arm: Arm) -> pl.DataFrame:
-    """Return a row for each pair: `pair`, `group`, and both rises, or neither."""
-    names = ("own", "borrowed")
-    schema = {"pair": pl.String, "group": pl.String, **dict.fromkeys(names, pl.Float64)}
-    rows = []
-    for run in arm.runs:
-        for each in run.held_out or ():
-            found = (appr(each), appr(each, "borrowed"))
-            known = found if None not in found else (None, None)
-            rows.append((str(each["pair"]), str(each["group"]), *known))
-    table = pl.DataFrame(rows, schema=schema, orient="row")
-    return table.group_by("pair", "group", maintain_order=True).agg(pl.col(*names).mean())
+def _both(record: Mapping[str, Any]) -> tuple[float | None, float | None]:
+    """Return R_appr of own and of borrowed criteria, or neither."""
+    own, borrowed = appr(record), appr(record, "borrowed")
+    return (None, None) if own is None or borrowed is None else (own, borrowed)

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
 import polars as pl
 
 from habitus.metrics.bootstrap import RESAMPLES
-from habitus.metrics.compare import paired, with_holm
-from habitus.metrics.credit import codes
-from habitus.metrics.locals_arms import WORDS, Arm, arms_of
+from habitus.metrics.compare import with_holm
+from habitus.metrics.locals_arms import WORDS, Arm, arms_of, pair_values, paired_columns
 from habitus.metrics.locals_heldout import VALUES, WAYS, Calibration, calibration
 from habitus.metrics.locals_read import LocalsRun
 from habitus.metrics.locals_rises import Rise, rises
@@ -221,12 +218,12 @@ def paired_tests(
             every = left.height + right.height - both.height
             # The later arm minus the earlier one: the base comes first.
             sides, columns = (b.side, a.side), (f"{b.runs[0].way}_b", a.runs[0].way)
-            found = _paired(sides, both, columns, every, seed, resamples)
+            found = paired_columns(sides, both, columns, every, seed, resamples)
             rows.append((measure, (b.label, a.label), None, found))
         for arm, table in tables:
             for way in OTHERS if arm.runs[0].way == "with" else OTHERS[:1]:
                 sides = (f"{arm.label}, {WORDS['with']}", f"{arm.label}, {WORDS[way]}")
-                found = _paired(sides, table, ("with", way), table.height, seed, resamples)
+                found = paired_columns(sides, table, ("with", way), table.height, seed, resamples)
                 if way == "borrowed" and not found.n:  # nobody lends
                     continue
                 rows.append((measure, (arm.label, arm.label), way, found))
@@ -239,31 +236,8 @@ def paired_tests(
 
 def _values(arm: Arm, measure: str) -> pl.DataFrame:
     """Return a row for each pair: `pair`, `group`, and the measure in each of `WAYS`."""
-    value: Callable[[Mapping[str, Any]], float | None] = VALUES[measure]
-    schema = {"pair": pl.String, "group": pl.String, **dict.fromkeys(WAYS, pl.Float64)}
-    rows = [
-        (str(each["pair"]), str(each["group"]), *(value(each[kind]) for kind in WAYS.values()))
-        for run in arm.runs
-        for each in run.held_out or ()
-    ]
-    table = pl.DataFrame(rows, schema=schema, orient="row")
-    if len(arm.runs) == 1:
-        return table
-    return table.group_by("pair", "group", maintain_order=True).agg(pl.col(*WAYS).mean())
-
-
-def _paired(
-    sides: tuple[str, str],
-    table: pl.DataFrame,
-    columns: tuple[str, str],
-    every: int,
-    seed: int,
-    resamples: int,
-) -> Comparison:
-    known = table.drop_nulls(columns)
-    difference = (known[columns[0]] - known[columns[1]]).to_numpy().astype(np.float64)
-    cluster = codes(known["group"])
-    return paired(*sides, difference, cluster, every - known.height, seed, resamples)
+    value = VALUES[measure]
+    return pair_values(arm, tuple(WAYS), lambda each: [value(each[kind]) for kind in WAYS.values()])
 
 
 def _calibration(run: LocalsRun, seed: int, resamples: int) -> dict[str, Calibration]:

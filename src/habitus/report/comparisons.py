@@ -22,12 +22,15 @@ def told(found: Comparison) -> bool:
 
 
 def difference_words(found: Comparison) -> str:
-    """Return a difference with its interval and p-value, for a sentence."""
-    return (
-        f"{points(found.difference)} points, 95\u00a0% interval "
-        f"{point_bounds(found.ci_low, found.ci_high)}, Holm-corrected p "
-        f"{p_value(found.p_holm).replace(' ', chr(160))}"
-    )
+    """Return a difference of shares with its interval and p-value, for a sentence."""
+    interval = point_bounds(found.ci_low, found.ci_high)
+    return tested_words(found, f"{points(found.difference)} points", interval)
+
+
+def tested_words(found: Comparison, difference: str, interval: str) -> str:
+    """Return a difference, in whatever unit, with its interval and p-value, for a sentence."""
+    p = p_value(found.p_holm).replace(" ", "\u00a0")
+    return f"{difference}, 95\u00a0% interval {interval}, Holm-corrected p {p}"
 
 
 def detectable_words(found: Comparison) -> str:

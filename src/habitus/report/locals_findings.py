@@ -9,10 +9,16 @@ from habitus.metrics.locals_heldout import Calibration, appr
 from habitus.metrics.locals_read import LocalsRun
 from habitus.metrics.locals_rises import Rise
 from habitus.metrics.locals_summary import Test, overall
-from habitus.report.comparisons import comparison_finding, detectable_words, difference_words, told
+from habitus.report.comparisons import (
+    comparison_finding,
+    detectable_words,
+    difference_words,
+    tested_words,
+    told,
+)
 from habitus.report.findings import Finding
 from habitus.report.locals_figures import MEASURES, View, plain_interval, signed
-from habitus.report.text import count, duration, one_line, p_value, percent
+from habitus.report.text import count, duration, one_line, percent
 
 MOST_FINDINGS = 12
 """Runs that findings speak of one by one."""
@@ -134,10 +140,7 @@ def _own_criteria(view: View) -> list[Finding]:
 
 def _parts(rise: Rise) -> str:
     own = rise.own
-    words = (
-        f"{signed(own.difference)} nats, 95\u00a0% interval {plain_interval(own)}, Holm-corrected p "
-        f"{p_value(own.p_holm).replace(' ', chr(160))}"
-    )
+    words = tested_words(own, f"{signed(own.difference)} nats", plain_interval(own))
     if not told(own):
         ends = f"a part of its own cannot be told ({words})"
     else:

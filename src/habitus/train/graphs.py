@@ -216,9 +216,9 @@ class StepGraphs:
             # ending a recording may raise an error of its own, with the first one behind it
             full = is_out_of_memory(error) or is_out_of_memory(error.__context__)
             why = given_up(error)
-            self.failed = not full
-            self._recorded.clear()
-            if self.failed:
+            if not full:
+                self.failed = True
+                self._recorded.clear()
                 self._say(f"steps cannot be recorded as CUDA graphs ({why}): going on without")
         finally:
             self._set_gradients(self._parameters, before)
@@ -231,7 +231,7 @@ class StepGraphs:
     ) -> _Recorded:
         import torch
 
-        from habitus.clients.recording import beside
+        from habitus.clients.recording import beside, recording
 
         kept = {name: value.clone() for name, value in inputs.items()}
         self._set_gradients(self._parameters, [None] * len(self._parameters))
@@ -242,13 +242,10 @@ class StepGraphs:
             self._gradients = [torch.zeros_like(each) for each in self._used]
         self._set_gradients(self._parameters, [None] * len(self._parameters))
         self._set_gradients(self._used, self._gradients)
-        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
-        try:
-            with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
-                loss = compute(kept)
-                loss.backward()
-        finally:
-            torch.cuda.set_stream(stream)  # a recording that fails may leave its own
+        graph = torch.cuda.CUDAGraph()
+        with recording(graph, self._pool):
+            loss = compute(kept)
+            loss.backward()
         self._pool = graph.pool()
         return _Recorded(graph, kept, loss.detach())
 

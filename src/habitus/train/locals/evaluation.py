@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from habitus.clients.engine import Engine, answers
@@ -156,14 +156,16 @@ def _lenders(pairs: Sequence[PreferencePair], seed: int) -> dict[str, str]:
     found = {}
     for block in blocks.values():
         for place, pair in enumerate(block):
-            after = places[pair.id] + 1
-            every = itertools.chain(
-                block[place + 1 :], block[:place], order[after:], order[: after - 1]
-            )
+            every = itertools.chain(_after(block, place), _after(order, places[pair.id]))
             lender = next((other for other in every if other.group != pair.group), None)
             if lender is not None:
                 found[pair.id] = lender.id
     return found
+
+
+def _after(pairs: Sequence[PreferencePair], place: int) -> Iterator[PreferencePair]:
+    """Return all others, those behind a place first."""
+    return itertools.chain(itertools.islice(pairs, place + 1, None), itertools.islice(pairs, place))
 
 
 def _draw(seed: int, name: str) -> float:
