@@ -167,11 +167,12 @@ def test_runs_that_differ_in_the_seed_only_are_compared_as_one(tmp_path):
     def against(view):
         return [f for f in findings(view) if f.text.startswith("other against both (2 runs)")]
 
-    accuracy, both_orders = against(found)  # the one of the verdict is told to be better
-    assert (accuracy.tone, both_orders.tone) == ("note", "note")
+    accuracy, both_orders, loss = against(found)  # the one of the verdict is told to be better
+    assert (accuracy.tone, both_orders.tone, loss.tone) == ("note", "note", "note")
+    assert ", log loss: +" in loss.text  # of the later arm, which is the other one
     assert ", accuracy: " in accuracy.text
     assert ", both orders right: " in both_orders.text
-    assert [f.tone for f in against(view_of(base, *runs[::2], runs[1]))] == ["warning"] * 2
+    assert [f.tone for f in against(view_of(base, *runs[::2], runs[1]))] == ["warning"] * 3
     even = run("even", 0, lambda k: RIGHT if k < 30 else WRONG, grpo={"lr": 2})
     alike = [f for f in findings(view_of(base, runs[0], runs[2], even)) if "even against" in f.text]
     assert [", accuracy: " in f.text for f in alike if "cannot be told" in f.text] == [True]
@@ -433,7 +434,8 @@ def test_every_chart_is_on_the_page(tmp_path):
     html = render_locals(view_of(folder))
     specs = json.loads(re.search(r'id="chart-specs">(.*?)</script>', html, re.DOTALL)[1])
     assert set(specs) == {
-        "measure-accuracy", "measure-both-orders", "measure-p-a", "by-language", "by-country",
+        "measure-accuracy", "measure-both-orders", "measure-p-a", "measure-log-loss",
+        "by-language", "by-country",
         "curve-accuracy", "curve-both-orders", "curve-p-a", "curve-r-corr", "curve-r-appr",
         "curve-total", "curve-parse-rate", "curve-criteria-chars", "curve-kl", "curve-entropy",
         "curve-flat-groups", "curve-tokens-per-second",

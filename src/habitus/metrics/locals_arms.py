@@ -92,6 +92,31 @@ def pair_values(
     return table.group_by("pair", "group", maintain_order=True).agg(pl.col(*names).mean())
 
 
+def between(
+    tables: Sequence[tuple[Arm, pl.DataFrame]], seed: int, resamples: int, fewest: int = 0
+) -> list[tuple[tuple[str, str], Comparison]]:
+    """Return the difference of each arm to each earlier one, each in its own way of judging.
+
+    Args:
+        tables: Arms, the base first, and a row for each pair: `pair`, `group`, and a value by way.
+        seed: Seed of the resampling.
+        resamples: Number of bootstrap replicates.
+        fewest: Two arms that both judged pairs of fewer groups are left out.
+
+    Returns:
+        Labels of the later arm and the earlier one, and the difference before Holm's correction.
+    """
+    found = []
+    for (a, left), (b, right) in itertools.combinations(tables, 2):
+        both = left.join(right, on=("pair", "group"), suffix="_b", maintain_order="left")
+        every = left.height + right.height - both.height
+        columns = (f"{b.runs[0].way}_b", a.runs[0].way)
+        if both.drop_nulls(columns)["group"].n_unique() >= fewest:
+            own = paired_columns((b.side, a.side), both, columns, every, seed, resamples)
+            found.append(((b.label, a.label), own))
+    return found
+
+
 def paired_columns(
     sides: tuple[str, str],
     table: pl.DataFrame,

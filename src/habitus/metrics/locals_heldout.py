@@ -85,6 +85,20 @@ def appr(record: Mapping[str, Any], way: str = "with") -> float | None:
     return float(sum(rise) / 2)
 
 
+def log_loss(look: Mapping[str, Any]) -> float | None:
+    """Return the mean negative log-probability of the right letter in both orders, in nats.
+
+    A proper score: in the mean a judge has least when it is as sure as it is right. One half said to
+    everything has 0.693.
+
+    Args:
+        look: A pair's, in one of `WAYS`; without a verdict the value is None.
+    """
+    if look["first"] is None:
+        return None
+    return -float(look["first"] + look["second"]) / 2
+
+
 @dataclass(frozen=True)
 class Calibration:
     """How sure a judge is, and how often it is right; a look is one pair in one order."""
@@ -102,7 +116,11 @@ class Calibration:
     ci_high: float | None
     """Upper bound."""
     log_loss: float
-    """Mean negative log-probability of the right letter, in nats; never knowing is 0.693."""
+    """Mean of `log_loss` over pairs."""
+    loss_low: float | None
+    """Lower bound of its 95 % interval over groups; None for fewer than two."""
+    loss_high: float | None
+    """Upper bound."""
 
 
 def calibration(
@@ -120,13 +138,15 @@ def calibration(
     known = [(look, group) for look, group in looks if look["first"] is not None]
     if not known:
         return None
-    logs = np.array([(look["first"], look["second"]) for look, _ in known])
-    odds = np.exp(logs)
+    odds = np.exp([(look["first"], look["second"]) for look, _ in known])
     confidence = np.maximum(odds, 1 - odds).mean(axis=1)
     right = np.where(np.abs(odds - 0.5) < TIE, 0.5, odds > 0.5).mean(axis=1)
     gap = confidence - right
     gaps = [(float(each), group) for each, (_, group) in zip(gap, known, strict=True)]
     _, low, high = _mean(gaps, f"calibration {way}", seed, resamples, share=False)
+    losses = [(loss, group) for look, group in known if (loss := log_loss(look)) is not None]
+    mean, least, most = _mean(losses, f"log loss {way}", seed, resamples, share=False)
+    assert mean is not None  # of pairs that were judged
     return Calibration(
         n=len(known),
         confidence=float(confidence.mean()),
@@ -134,7 +154,9 @@ def calibration(
         overconfidence=float(gap.mean()),
         ci_low=low,
         ci_high=high,
-        log_loss=float(-logs.mean()),
+        log_loss=mean,
+        loss_low=least,
+        loss_high=most,
     )
 
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import polars as pl
 
-from habitus.metrics.bootstrap import RESAMPLES
+from habitus.metrics.bootstrap import MIN_CLUSTERS, RESAMPLES
 from habitus.metrics.compare import with_holm
-from habitus.metrics.locals_arms import WORDS, Arm, arms_of, pair_values, paired_columns
-from habitus.metrics.locals_heldout import VALUES, WAYS, Calibration, calibration
+from habitus.metrics.locals_arms import WORDS, Arm, arms_of, between, pair_values, paired_columns
+from habitus.metrics.locals_heldout import VALUES, WAYS, Calibration, calibration, log_loss
 from habitus.metrics.locals_read import LocalsRun
 from habitus.metrics.locals_rises import Rise, rises
 from habitus.metrics.locals_steps import StepTest, step_tests
@@ -23,6 +22,9 @@ BINS = 40
 
 TESTED = ("accuracy", "both_orders")
 """Measures that runs are compared in."""
+
+LOSS = "log_loss"
+"""The measure of `loss_tests`."""
 
 OTHERS = ("without", "borrowed")
 """What judging with criteria is compared with, in the same run."""
@@ -63,13 +65,13 @@ class Test:
     """A paired difference on the held-out pairs that both sides judged."""
 
     measure: str
-    """One of `TESTED`."""
+    """One of `TESTED`, or `LOSS`."""
     arms: tuple[str, str]
     """Labels of the arms of both sides; equal for one, with criteria against another way."""
     against: str | None
     """That other way, one of `OTHERS`; None between arms."""
     comparison: Comparison
-    """The difference; Holm's correction is over all tests of the report."""
+    """The difference, corrected after Holm over all tests that are returned with it."""
 
     @property
     def own(self) -> bool:
@@ -116,7 +118,9 @@ class LocalsFigures:
     arms: dict[str, tuple[str, ...]]
     """Label of an arm to its runs': those that differ in their seed only are together."""
     tests: tuple[Test, ...]
-    """All tests."""
+    """All tests of `TESTED`."""
+    losses: tuple[Test, ...]
+    """Those of log loss."""
     rises: tuple[Rise, ...]
     """R_appr of each arm that judged after its own criteria and after borrowed ones, in two parts."""
     steps: tuple[StepTest, ...]
@@ -147,6 +151,7 @@ def summarise_runs(
         curves=tuple(found),
         arms={arm.label: tuple(run.label for run in arm.runs) for arm in arms},
         tests=paired_tests(arms, seed, resamples),
+        losses=loss_tests(arms, seed, resamples),
         rises=rises(arms, seed, resamples),
         steps=step_tests(runs, seed, resamples),
         calibration={run.label: _calibration(run, seed, resamples) for run in runs if run.held_out},
@@ -213,13 +218,7 @@ def paired_tests(
     rows: list[tuple[str, tuple[str, str], str | None, Comparison]] = []
     for measure in TESTED:
         tables = [(arm, _values(arm, measure)) for arm in arms]
-        for (a, left), (b, right) in itertools.combinations(tables, 2):
-            both = left.join(right, on=("pair", "group"), suffix="_b", maintain_order="left")
-            every = left.height + right.height - both.height
-            # The later arm minus the earlier one: the base comes first.
-            sides, columns = (b.side, a.side), (f"{b.runs[0].way}_b", a.runs[0].way)
-            found = paired_columns(sides, both, columns, every, seed, resamples)
-            rows.append((measure, (b.label, a.label), None, found))
+        rows += [(measure, names, None, own) for names, own in between(tables, seed, resamples)]
         for arm, table in tables:
             for way in OTHERS if arm.runs[0].way == "with" else OTHERS[:1]:
                 sides = (f"{arm.label}, {WORDS['with']}", f"{arm.label}, {WORDS[way]}")
@@ -234,9 +233,28 @@ def paired_tests(
     )
 
 
+def loss_tests(arms: Sequence[Arm], seed: int = 0, resamples: int = RESAMPLES) -> tuple[Test, ...]:
+    """Compare each arm with each later one by log loss, in nats: less is better.
+
+    Two judges that are right equally often differ in it where one is surer than it is right. Holm's
+    correction is over these tests. What true difference would be found is not known: `detectable`
+    is of shares. Fewer than 30 groups of pairs have no interval that holds, so no test.
+
+    Args:
+        arms: What is compared, each in its own way of judging.
+        seed: Seed of the resampling.
+        resamples: Number of bootstrap replicates.
+    """
+    rows = between([(arm, _values(arm, LOSS)) for arm in arms], seed, resamples, MIN_CLUSTERS)
+    corrected = with_holm([own.model_copy(update={"detectable": None}) for _, own in rows])
+    return tuple(
+        Test(LOSS, names, None, own) for (names, _), own in zip(rows, corrected, strict=True)
+    )
+
+
 def _values(arm: Arm, measure: str) -> pl.DataFrame:
     """Return a row for each pair: `pair`, `group`, and the measure in each of `WAYS`."""
-    value = VALUES[measure]
+    value = log_loss if measure == LOSS else VALUES[measure]
     return pair_values(arm, tuple(WAYS), lambda each: [value(each[kind]) for kind in WAYS.values()])
 
 

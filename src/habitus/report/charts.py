@@ -13,7 +13,15 @@ from typing import Any
 
 import altair as alt
 
-from habitus.report.text import bounds, percent, point_bounds, points, unique_labels
+from habitus.report.text import (
+    bounds,
+    decimal,
+    decimal_bounds,
+    percent,
+    point_bounds,
+    points,
+    unique_labels,
+)
 
 ROW = 24
 """Height of one row of a chart, in pixels."""
@@ -118,6 +126,29 @@ def differences(rows: Sequence[Row], description: str) -> dict[str, Any]:
     )
     base = _base(rows, facts, "Difference", "Interval", "Items", label_limit=250)
     return finish([rule(0), *_intervals(base, x)], len(rows), description)
+
+
+def amounts(rows: Sequence[Row], name: str, description: str) -> dict[str, Any]:
+    """Return a chart of values that are no shares, from 0 up, with intervals and the chance line.
+
+    Args:
+        rows: One line each; `value`, bounds and `chance` in the unit that `name` tells.
+        name: What the values are, with their unit: an axis title.
+        description: For readers who do not see the chart.
+    """
+    facts = [
+        {
+            "figures": f"{decimal(row.value)} · n {row.n:,}",
+            "Value": decimal(row.value, 3),
+            "Interval": decimal_bounds(row.low, row.high, 3),
+            "n": f"{row.n:,}",
+        }
+        for row in rows
+    ]
+    reach = max([0.1] + [x for row in rows for x in (row.value, row.high, row.chance) if x])
+    x = alt.X("value:Q", title=name, axis=alt.Axis(tickCount=5), scale=alt.Scale(domain=[0, reach]))
+    base = _base(rows, facts, "Value", "Interval", "n")
+    return finish([*_chance(rows, base), *_intervals(base, x)], len(rows), description)
 
 
 def bars(rows: Sequence[Row], description: str, even: float | None = None) -> dict[str, Any]:

@@ -87,7 +87,10 @@ def render_locals(view: View) -> str:
     return build_page(
         "locals.html.jinja",
         {
-            "measures": parts.measure_figures(view),
+            "measures": [
+                *parts.measure_figures(view),
+                *([parts.loss_figure(view)] if view.measured else []),
+            ],
             "groups": parts.group_figures(view),
             "curves": parts.curve_figures(view),
         },
@@ -99,8 +102,8 @@ def render_locals(view: View) -> str:
         facts=_facts(view),
         appr=parts.appr_table(view),
         rises=parts.rises_table(view),
-        calibration=parts.calibration_table(view),
         tests=parts.tests_table(view),
+        losses=parts.losses_table(view),
         steps=parts.steps_table(view),
         seeds=parts.seeds_table(view),
         costs=parts.cost_table(view),
@@ -182,6 +185,7 @@ def print_locals(view: View, console: Console) -> None:
     _print_held_out(view, console)
     _print_rises(view, console)
     _print_tests(view, console)
+    _print_losses(view, console)
     _print_steps(view, console)
     for run in view.runs:
         curves = [curve for curve in view.figures.curves if curve.run == run.label]
@@ -223,8 +227,7 @@ def _print_rises(view: View, console: Console) -> None:
     table = make_table("R_appr in two parts, in nats", headers)
     for each in view.figures.rises:
         cells = parts.rise_cells(each)
-        every = f"{each.own.n:,} of {each.own.n + each.own.n_excluded:,}"
-        row = (one_line(each.arm, 50), cells[0], *cells[2:5], cells[6], every)
+        row = (one_line(each.arm, 50), cells[0], *cells[2:5], cells[6], f"{each.own.n:,}")
         table.add_row(*styled(console, row))
     console.print(table)
 
@@ -237,6 +240,18 @@ def _print_tests(view: View, console: Console) -> None:
     table = make_table("Paired differences in accuracy", headers)
     for test in chosen:
         cells = comparison_cells(test.comparison)
+        pair = f"{one_line(test.comparison.a, 60)} - {one_line(test.comparison.b, 60)}"
+        table.add_row(*styled(console, (pair, *cells[:4], cells[5])))
+    console.print(table)
+
+
+def _print_losses(view: View, console: Console) -> None:
+    if not view.figures.losses:
+        return
+    headers = ("first - second", "nats", "95 % CI", "p", "Holm p", "n")
+    table = make_table("Paired differences in log loss; less is better", headers)
+    for test in view.figures.losses:
+        cells = parts.loss_cells(test)
         pair = f"{one_line(test.comparison.a, 60)} - {one_line(test.comparison.b, 60)}"
         table.add_row(*styled(console, (pair, *cells[:4], cells[5])))
     console.print(table)

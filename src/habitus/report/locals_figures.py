@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -14,14 +15,15 @@ from habitus.metrics.locals_heldout import BY, WAYS
 from habitus.metrics.locals_read import HELD_OUT, LocalsRun
 from habitus.metrics.locals_rises import Rise
 from habitus.metrics.locals_steps import StepTest
-from habitus.metrics.locals_summary import BINS, CURVES, LOSSES, LocalsFigures, overall
-from habitus.report.charts import Row, forest, heat, shown_interval
+from habitus.metrics.locals_summary import BINS, CURVES, LOSSES, LocalsFigures, Test, overall
+from habitus.report.charts import Row, amounts, forest, heat, shown_interval
 from habitus.report.comparisons import COMPARISON_HEADERS, comparison_cells, pairs
 from habitus.report.figures import MAX_CULTURES, Figure, Table, cut_table
 from habitus.report.scpo_charts import Line, lines
 from habitus.report.text import (
     NO_INTERVAL,
     bounds,
+    decimal_bounds,
     one_line,
     percent,
     point_bounds,
@@ -70,6 +72,9 @@ MEASURES = {
     "p_a": "Share of looks that favour A",
 }
 """Measures on held-out pairs that are shares."""
+
+OWN_WAY = "Each run in its own way: after criteria, the base and --stage verdict without. The table has all."
+"""Caption of charts of many runs."""
 
 CROWD, FEW = 4, 10
 """In charts of so many lines each has so few points: nobody can read more."""
@@ -162,7 +167,12 @@ def _line(label: str, place: int, points: Sequence[tuple[float, float]]) -> Line
 
 
 def measure_figures(view: View) -> list[Figure]:
-    """Return a chart for each measure on held-out pairs: every run, in each way of judging."""
+    """Return a chart for each measure on held-out pairs: runs in each way of judging.
+
+    Of many runs each is drawn in its own way only; the tables have all.
+    """
+    crowded = len(view.measured) > CROWD
+    caption = OWN_WAY if crowded else ""
     found = []
     for name, title in MEASURES.items():
         rows, cells = [], []
@@ -171,16 +181,46 @@ def measure_figures(view: View) -> list[Figure]:
                 metric = overall(run, name, way)
                 if metric is None:
                     continue
-                label = f"{short(run.label)}, {way}"
-                figures = (metric.value, metric.ci_low, metric.ci_high, metric.n)
-                rows.append(Row(label, *figures, 0.5 if name != "both_orders" else 0.25, kind))
                 cells.append((one_line(run.label, 80), way, *metric_cells(metric)))
+                figures = (metric.value, metric.ci_low, metric.ci_high, metric.n)
+                chance = 0.5 if name != "both_orders" else 0.25
+                rows.append((way == run.way, Row(_row_name(run, way), *figures, chance, kind)))
         headers = ("Run", "Criteria", title, "95 % interval", "Pairs")
         table = Table(headers, tuple(cells))
-        drawn = [row for row in rows if row.value is not None]
+        drawn = [row for own, row in rows if row.value is not None and (own or not crowded)]
         chart = forest(drawn, f"{title} on held-out pairs by run") if drawn else None
-        found.append(Figure(f"measure-{name.replace('_', '-')}", title, table, chart))
+        found.append(Figure(f"measure-{name.replace('_', '-')}", title, table, chart, caption))
     return found
+
+
+def loss_figure(view: View) -> Figure:
+    """Return a chart of log loss, drawn as those of `measure_figures`, and the calibration table."""
+    crowded = len(view.measured) > CROWD
+    rows = [
+        Row(
+            _row_name(run, way),
+            *(each.log_loss, each.loss_low, each.loss_high, each.n),
+            -math.log(0.5),
+            _WAY_KINDS[list(WAYS).index(way)],
+        )
+        for run in view.measured
+        for way, each in view.figures.calibration[run.label].items()
+        if way == run.way or not crowded
+    ]
+    title = "Log loss of verdicts"
+    chart = amounts(rows, "nats", f"{title} on held-out pairs by run") if rows else None
+    caption = "How good the verdicts' probabilities are: less is better; dashed: one half said to everything."
+    return Figure(
+        "measure-log-loss",
+        title,
+        calibration_table(view),
+        chart,
+        f"{caption} {OWN_WAY}" if crowded else caption,
+    )
+
+
+def _row_name(run: LocalsRun, way: str) -> str:
+    return f"{short(run.label)}, {way}"
 
 
 def metric_cells(metric: Metric | None) -> tuple[str, str, str]:
@@ -192,9 +232,14 @@ def metric_cells(metric: Metric | None) -> tuple[str, str, str]:
 
 def plain_interval(metric: Metric | Comparison) -> str:
     """Return the interval of a figure that is no share."""
-    if metric.ci_low is None or metric.ci_high is None:
+    return signed_bounds(metric.ci_low, metric.ci_high)
+
+
+def signed_bounds(low: float | None, high: float | None) -> str:
+    """Return an interval of log-probability ratios, in nats."""
+    if low is None or high is None:
         return NO_INTERVAL
-    return f"{metric.ci_low:+.3f} to {metric.ci_high:+.3f}".replace("-", "−")
+    return f"{signed(low)} to {signed(high)}"
 
 
 def signed(value: float | None) -> str:
@@ -244,14 +289,20 @@ def calibration_table(view: View) -> Table:
             points(each.overconfidence),
             point_bounds(each.ci_low, each.ci_high),
             f"{each.log_loss:.3f}",
+            decimal_bounds(each.loss_low, each.loss_high, 3),
             f"{each.n:,}",
         )
         for label, ways in view.figures.calibration.items()
         for way, each in ways.items()
     )
     headers = ("Run", "Criteria", "Right looks", "Confidence", "Overconfidence, points")
-    note = "Log loss is in nats; one who says one half to everything has 0.693."
-    return Table((*headers, "95 % interval", "Log loss", "Pairs"), rows, note)
+    note = (
+        "A look is one pair in one order; confidence is the likelier letter's mean probability, to be "
+        "held against the share of looks in which it is the right one. Log loss is in nats; one who "
+        "says one half to everything has 0.693. R_appr is what criteria take off it."
+    )
+    interval = "95 % interval"
+    return Table((*headers, interval, "Log loss", interval, "Pairs"), rows, note)
 
 
 def group_figures(view: View) -> list[Figure]:
@@ -334,6 +385,24 @@ def tests_table(view: View) -> Table:
         for test in view.figures.tests
     ]
     return cut_table(("Difference", "Measure", *COMPARISON_HEADERS), rows, "figures.json")
+
+
+def loss_cells(test: Test) -> tuple[str, ...]:
+    """Return a test of log loss as cells: as those of `comparison_cells`, in nats."""
+    own = test.comparison
+    return (signed(own.difference), plain_interval(own), *comparison_cells(own)[2:])
+
+
+def losses_table(view: View) -> Table:
+    """Return all paired tests of log loss."""
+    rows = [
+        (
+            f"{one_line(test.comparison.a, 80)} − {one_line(test.comparison.b, 80)}",
+            *loss_cells(test),
+        )
+        for test in view.figures.losses
+    ]
+    return cut_table(("Difference", "Nats", *COMPARISON_HEADERS[1:]), rows, "figures.json")
 
 
 def step_cells(test: StepTest) -> tuple[str, ...]:

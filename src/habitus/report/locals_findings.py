@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from statistics import median
 
 from habitus.metrics.locals_heldout import Calibration, appr
 from habitus.metrics.locals_read import LocalsRun
-from habitus.metrics.locals_rises import Rise
 from habitus.metrics.locals_summary import Test, overall
-from habitus.report.comparisons import (
-    comparison_finding,
-    detectable_words,
-    difference_words,
-    tested_words,
-    told,
-)
+from habitus.report.comparisons import comparison_finding, difference_words
 from habitus.report.findings import Finding
-from habitus.report.locals_figures import MEASURES, View, plain_interval, signed
+from habitus.report.locals_compared import against_base, against_others, listed, own_criteria
+from habitus.report.locals_figures import View, signed
 from habitus.report.text import count, duration, one_line, percent
 
 MOST_FINDINGS = 12
@@ -59,7 +53,8 @@ def findings(view: View) -> list[Finding]:
     found = []
     barred = [one_line(run.label, 40) for run in view.runs if run.record.get("non_commercial")]
     if barred:
-        text = f"Not for commercial use, because some of the pairs may not be used so: {', '.join(barred)}."
+        names = "all runs" if 1 < len(barred) == len(view.runs) else listed(barred)
+        text = f"Not for commercial use, because some of the pairs may not be used so: {names}."
         found.append(Finding("warning", text))
     for run in view.runs:
         if run.record.get("collapsed"):
@@ -70,14 +65,8 @@ def findings(view: View) -> list[Finding]:
             text = f"{one_line(run.label, 60)} is not finished: {_progress(run, steps)}."
             found.append(Finding("warning", text))
     measured = view.measured
+    found += _unjudged(measured)
     for run in measured[:MOST_FINDINGS]:
-        judged = overall(run, "accuracy", run.way)
-        if judged is not None and judged.n_excluded:
-            every = count(judged.n + judged.n_excluded, "held-out pair")
-            text = (
-                f"{one_line(run.label, 60)} gives no verdict on {judged.n_excluded:,} of {every}."
-            )
-            found.append(Finding("warning", text))
         p_a = overall(run, "p_a", run.way)
         if p_a is not None and p_a.value is not None and not 0.1 <= p_a.value <= 0.9:
             letter = "first" if p_a.value > 0.5 else "second"
@@ -86,111 +75,84 @@ def findings(view: View) -> list[Finding]:
                 f"{percent(max(p_a.value, 1 - p_a.value), 0)} of looks, whatever it is."
             )
             found.append(Finding("warning", text))
+    found += _misleading(view)
+    found += own_criteria(view)
+    if measured:
+        found += against_others(view, *_focus(view).arms)
+    if measured and measured[0].stage == "base":
+        found += against_base(view)
+    return found[: 4 * MOST_FINDINGS]
+
+
+def _unjudged(measured: Sequence[LocalsRun]) -> list[Finding]:
+    """Say which runs give no verdict on how many held-out pairs."""
+    known = [(run, overall(run, "accuracy", run.way)) for run in measured]
+    some = [(run, metric) for run, metric in known if metric is not None and metric.n_excluded]
+    if not some:
+        return []
+    if len(some) == 1:
+        ((run, metric),) = some
+        every = count(metric.n + metric.n_excluded, "held-out pair")
+        text = f"{one_line(run.label, 60)} gives no verdict on {metric.n_excluded:,} of {every}."
+    else:
+        items = [
+            f"{one_line(run.label, 60)} ({metric.n_excluded:,} of {metric.n + metric.n_excluded:,})"
+            for run, metric in some
+        ]
+        text = f"Without a verdict on some held-out pairs: {listed(items)}."
+    return [Finding("warning", text)]
+
+
+def _misleading(view: View) -> list[Finding]:
+    """Say of which runs criteria help on most pairs, and cost more where they mislead."""
+    some = []
+    for run in view.measured:
         mean = overall(run, "r_appr", "with")
         if run.way == "with" and mean is not None and mean.value is not None and mean.value < 0:
             rises = [rise for each in run.held_out or () if (rise := appr(each)) is not None]
             if (middle := median(rises)) > 0:
-                text = (
-                    f"Criteria of {one_line(run.label, 60)} make the right verdict likelier on most pairs (median R_appr "
-                    f"{signed(middle)}), and where they mislead it they cost more (mean {signed(mean.value)})"
-                    f"{_overconfidence(view.figures.calibration[run.label])}."
-                )
-                found.append(Finding("warning", text))
-    found += _own_criteria(view)
-    found += _against_others(view) if measured else []
-    if measured and measured[0].stage == "base":
-        base = next(iter(view.figures.arms))
-        for test in view.figures.tests:
-            own = test.comparison
-            if test.arms[1] == base and own.difference is not None and not test.own:
-                found.append(Finding("note", _against(test, "the base")))
-    return found[: 4 * MOST_FINDINGS]
-
-
-def _own_criteria(view: View) -> list[Finding]:
-    """Say of each arm that learned to write criteria whether it uses them, and what its R_appr is of.
-
-    Whether it uses them is told by accuracy: R_appr is also of how sure it is.
-    """
-    found = []
-    parts = {each.arm: each for each in view.figures.rises}
-    for test in view.figures.tests:
-        own = test.comparison
-        if test.measure != "accuracy" or test.against != "borrowed" or own.difference is None:
-            continue
-        name = one_line(test.arms[0], 60)
-        words = difference_words(own)
-        if told(own):
-            more = own.difference > 0
-            text = (
-                f"{name} is {'more' if more else 'less'} accurate after its own criteria than after "
-                f"those it wrote about other questions: {words}."
-            )
-        else:
-            more = False
-            text = (
-                f"Whether {name} uses the criteria it writes cannot be told: its own against those "
-                f"it wrote about other questions {words}; {detectable_words(own)}."
-            )
-        if test.arms[0] in parts:
-            text += f" {_parts(parts[test.arms[0]])}"
-        found.append(Finding("note" if more else "warning", text))
-    return found
-
-
-def _parts(rise: Rise) -> str:
-    own = rise.own
-    words = tested_words(own, f"{signed(own.difference)} nats", plain_interval(own))
-    if not told(own):
-        ends = f"a part of its own cannot be told ({words})"
+                some.append((one_line(run.label, 60), signed(middle), signed(mean.value), run))
+    if not some:
+        return []
+    sure = _overconfidence([view.figures.calibration[run.label] for *_, run in some])
+    words = "make the right verdict likelier on most pairs"
+    if len(some) == 1:
+        ((name, middle_words, mean_words, _),) = some
+        text = (
+            f"Criteria of {name} {words} (median R_appr {middle_words}), and where they mislead it "
+            f"they cost more (mean {mean_words}){sure}."
+        )
     else:
-        more = own.difference is not None and own.difference > 0
-        ends = f"its own make the right verdict {'likelier' if more else 'less likely'} ({words})"
-    return (
-        f"Its mean R_appr is {signed(rise.total)}, that of criteria about other questions "
-        f"{signed(rise.borrowed)}: {ends}."
-    )
+        items = [f"{name} {middle} and {mean}" for name, middle, mean, _ in some]
+        text = (
+            f"Criteria of {len(some)} runs {words}, and where they mislead them they cost more; "
+            f"median and mean R_appr: {listed(items)}{sure}."
+        )
+    return [Finding("warning", text)]
 
 
-def _overconfidence(ways: Mapping[str, Calibration]) -> str:
-    """Return how much surer than right a judge is after its criteria, where that is above 0."""
-    own, plain = ways.get("with"), ways.get("without")
-    if own is None or plain is None or own.ci_low is None or own.ci_low <= 0:
+def _overconfidence(several: Sequence[Mapping[str, Calibration]]) -> str:
+    """Return how much surer than right judges are after their criteria, where all are."""
+    found = [
+        (own, plain)
+        for ways in several
+        if (own := ways.get("with")) is not None and (plain := ways.get("without")) is not None
+        if own.ci_low is not None and own.ci_low > 0
+    ]
+    if len(found) < len(several):
         return ""
+    after, before = ([pair[side] for pair in found] for side in (0, 1))
     return (
-        f": the likelier letter has {percent(own.confidence, 0)} after them and is right in "
-        f"{percent(own.right, 0)} of looks, without {percent(plain.confidence, 0)} and "
-        f"{percent(plain.right, 0)}"
+        f": the likelier letter has {_range([each.confidence for each in after])} after them and is "
+        f"right in {_range([each.right for each in after])} of looks, without "
+        f"{_range([each.confidence for each in before])} and {_range([each.right for each in before])}"
     )
 
 
-def _against_others(view: View) -> list[Finding]:
-    """Return how the arm of the verdict does against all but the one it is compared with there.
-
-    In accuracy always; in right verdicts in both orders where that is told.
-    """
-    found = []
-    last, first = _focus(view).arms
-    for test in view.figures.tests:
-        own = test.comparison
-        others = set(test.arms) - {last}
-        if last not in test.arms or len(others) != 1 or first in others or own.difference is None:
-            continue
-        if test.measure != "accuracy" and not told(own):
-            continue
-        rise = own.difference if test.arms[0] == last else -own.difference
-        text = _against(test, one_line(own.b, 60))
-        found.append(Finding("note" if told(own) and rise > 0 else "warning", text))
-    return found
-
-
-def _against(test: Test, other: str) -> str:
-    own = test.comparison
-    ends = "" if told(own) else "; cannot be told from it"
-    return (
-        f"{one_line(own.a, 60)} against {other}, {MEASURES[test.measure].lower()}: "
-        f"{difference_words(own)}{ends}."
-    )
+def _range(shares: Sequence[float]) -> str:
+    """Return shares as one, or as the least and the most."""
+    least, most = percent(min(shares), 0), percent(max(shares), 0)
+    return most if least == most else f"{100 * min(shares):.0f} to {most}"
 
 
 def _progress(run: LocalsRun, steps: object) -> str:
@@ -219,20 +181,26 @@ def notes(view: View) -> list[str]:
     left = [one_line(run.label, 40) for run in view.runs if not run.held_out]
     if left and measured:
         found.append(f"Without held-out pairs: {', '.join(left)}.")
+    said: dict[str, list[str]] = {}
     for run in view.runs:
-        shared = run.record.get("warmup_from")
-        if shared is not None:
-            took = duration(number_of(run.record.get("warmup_seconds")))
-            found.append(
-                f"{run.label}: the warm-up is that of {shared}; its {took} are not in the time."
-            )
-        kept = run.record.get("n_criteria")
-        if kept is not None:
-            both = run.record.get("n_criteria_both_orders")
-            shown = _shown(run)
-            found.append(
-                f"{run.label}: the warm-up kept {kept} criteria, of which {both} help in both orders{shown}."
-            )
+        for text in _warmup(run):
+            said.setdefault(text, []).append(one_line(run.label, 40))
+    return found + [f"{listed(labels)}: {text}" for text, labels in said.items()]
+
+
+def _warmup(run: LocalsRun) -> list[str]:
+    """Say whose warm-up it is, and what it kept."""
+    found = []
+    shared = run.record.get("warmup_from")
+    if shared is not None:
+        took = duration(number_of(run.record.get("warmup_seconds")))
+        found.append(f"the warm-up is that of {shared}; its {took} are not in the time.")
+    kept = run.record.get("n_criteria")
+    if kept is not None:
+        both = run.record.get("n_criteria_both_orders")
+        found.append(
+            f"the warm-up kept {kept} criteria, of which {both} help in both orders{_shown(run)}."
+        )
     return found
 
 
