@@ -19,10 +19,13 @@ SURE, FAIR, UNSURE, NO = (0.99, 0.99), (0.8, 0.8), (0.6, 0.6), (None, None)
 MISLED = (0.01, 0.01)
 
 
-def judge(tmp_path, name, right, wrong=None, *, n=60, share=5, plain=(0.5, 0.5), **fields):
+def judge(tmp_path, name, right, *, n=60, share=5, lent=NO, **fields):
     """A run that is right on all but every `share`-th pair, and so sure of it."""
-    wrong = tuple(1 - p for p in right) if wrong is None else wrong
-    records = [held_out(k, wrong if k % share == 0 else right, plain) for k in range(n)]
+    wrong, plain = tuple(1 - p for p in right), (0.5, 0.5)
+    records = [
+        held_out(k, wrong if k % share == 0 else right, plain, borrowed=look(*lent))
+        for k in range(n)
+    ]
     fields.setdefault("config", {"grpo": {"lr": sum(map(ord, name))}})
     return write_run(tmp_path / name, records=records, **fields)
 
@@ -71,20 +74,47 @@ def test_the_last_arm_is_better_whichever_side_of_the_test_it_is(tmp_path):
         judge(tmp_path, f"fair-{seed}", FAIR, config={"seed": seed, "grpo": {"lr": 1}})
         for seed in (0, 1)
     ]
-    view = view_of(base(tmp_path), seeds[0], judge(tmp_path, "sure", SURE), seeds[1])
-    (found,) = said(view, "sure against fair (2 runs), log loss: +")
+    runs = [base(tmp_path), seeds[0], judge(tmp_path, "sure", SURE), seeds[1]]
+    (found,) = said(view_of(*runs), "fair (2 runs) against sure, log loss: −")
     assert found.tone == "note"
-    surer = judge(tmp_path, "more", (0.999, 0.999))
-    (found,) = said(
-        view_of(base(tmp_path), seeds[0], tmp_path / "sure", surer, seeds[1]), "others, in nats"
-    )
+    assert found.text.endswith("; better beyond the noise.")
+    runs.insert(3, judge(tmp_path, "more", (0.999, 0.999)))
+    view = view_of(*runs)
+    (found,) = said(view, "log loss against others")
+    worst = max(t.comparison.p_holm for t in view.figures.losses if "fair (2 runs)" in t.arms[1])
     assert found.text.startswith(
-        "fair (2 runs), log loss against others, in nats with 95\u00a0% intervals: sure −"
+        "fair (2 runs), log loss against others, better beyond the noise (largest Holm-corrected p "
+        f"{worst:.3f}); nats with 95\u00a0% intervals: sure −"
     )
-    assert "; better beyond the noise (largest Holm-corrected p 0.0" in found.text
     low, high = re.search(r"sure −\d\.\d+ \(−(\d\.\d+) to −(\d\.\d+)\)", found.text).groups()
     assert float(low) > float(high)  # further from 0
     assert found.tone == "note"
+
+
+def test_worse_than_the_base_is_a_warning(tmp_path):
+    judges = [judge(tmp_path, name, (0.1, 0.1), share=8) for name in ("a", "b")]
+    (found,) = said(view_of(base(tmp_path), *judges), "Accuracy against the base")
+    assert found.tone == "warning"
+    assert found.text.startswith("Accuracy against the base, worse beyond the noise (")
+    (found,) = said(view_of(base(tmp_path), judges[0]), "a against the base, log loss: +")
+    assert found.tone == "warning"
+    assert found.text.endswith("; worse beyond the noise.")
+
+
+def test_few_that_differ_have_no_interval_in_nats(tmp_path):
+    """Agresti and Min's interval ends at 1, which is no end for nats."""
+    alike = [held_out(k, FAIR, UNSURE) for k in range(60)]
+    other = [held_out(k, (1e-300, 1e-300) if k < 2 else FAIR, UNSURE) for k in range(60)]
+    view = view_of(
+        write_run(tmp_path / "a", records=alike, config={"grpo": {"lr": 1}}),
+        write_run(tmp_path / "b", records=other, config={"grpo": {"lr": 2}}),
+    )
+    (test,) = view.figures.losses
+    assert test.comparison.difference > 20
+    assert (test.comparison.ci_low, test.comparison.ci_high) == (None, None)
+    (row,) = losses_table(view).rows
+    assert (row[2], row[5]) == ("–", "no")
+    assert not said(view, "log loss")
 
 
 def test_few_groups_have_no_test_of_log_loss(tmp_path):
@@ -104,25 +134,34 @@ def test_few_groups_have_no_test_of_log_loss(tmp_path):
 
 
 def test_what_came_out_alike_is_one_sentence(tmp_path):
-    names = ("a", "b", "c")
-    runs = [base(tmp_path)] + [judge(tmp_path, name, FAIR) for name in names]
+    runs = [base(tmp_path)] + [judge(tmp_path, name, FAIR) for name in ("a", "b", "c")]
     view = view_of(*runs)
     (accuracy,) = said(view, "Accuracy against the base")
     assert accuracy.text.startswith(
-        "Accuracy against the base, in points with 95\u00a0% intervals: a +30.0 ("
+        "Accuracy against the base, better beyond the noise (largest Holm-corrected p <\u00a00.001); "
+        "points with 95\u00a0% intervals: a +30.0 ("
     )
-    assert all(f"{name} +30.0" in accuracy.text for name in names)
-    assert accuracy.text.endswith(
-        "; better beyond the noise (largest Holm-corrected p <\u00a00.001)."
-    )
+    assert all(f"; {name} +30.0 (" in accuracy.text for name in ("b", "c"))
     (others,) = said(view, "c, accuracy against others")
-    assert others.text.endswith("b +0.0 (−3.2 to +3.2); cannot be told from any of them.")
+    assert others.text == (
+        "c, accuracy against others, cannot be told from any of them; points with 95\u00a0% intervals: "
+        "a +0.0 (−3.2 to +3.2); b +0.0 (−3.2 to +3.2)."
+    )
     assert others.tone == "warning"
     assert not said(view, "c, log loss")  # equal, and only accuracy is spoken of where it is
     many = [judge(tmp_path, f"m{k}", FAIR) for k in range(MOST_NAMES + 1)]
     (found,) = said(view_of(runs[0], *many), "Accuracy against the base")
-    assert "m7 +30.0" in found.text
-    assert " and 1 more; better" in found.text
+    assert "; m7 +30.0" in found.text
+    assert found.text.endswith(" and 1 more.")
+
+
+def test_sentences_on_long_names_are_not_cut(tmp_path):
+    names = [f"{k} {'long ' * 12}" for k in range(MOST_NAMES)]
+    judges = [judge(tmp_path, name, FAIR, share=99, lent=FAIR) for name in names]
+    view = view_of(base(tmp_path), *judges)
+    assert len(view.figures.arms) == 1 + MOST_NAMES
+    assert all(len(each.text) <= 600 for each in findings(view))  # what a page shows of them
+    assert said(view, f"Whether {MOST_NAMES} judges use")
 
 
 def test_runs_without_verdicts_and_misled_ones_are_one_sentence(tmp_path):
@@ -138,9 +177,7 @@ def test_runs_without_verdicts_and_misled_ones_are_one_sentence(tmp_path):
     assert unjudged.text == "Without a verdict on some held-out pairs: a (1 of 40), b (2 of 40)."
     (misled,) = said(view, "Criteria of 2 runs")
     assert f"median and mean R_appr: a +{math.log(0.9 / 0.6):.3f} and −" in misled.text
-    # (12 · 0.99 + 27 · 0.9) / 39 and (13 · 0.99 + 25 · 0.95) / 38; right in 27 of 39, 25 of 38
-    assert "the likelier letter has 93 to 96\u00a0% after them" in misled.text
-    assert "right in 66 to 69\u00a0% of looks, without 60\u00a0% and 100\u00a0%" in misled.text
+    assert f"; b +{math.log(0.95 / 0.6):.3f} and −" in misled.text
     assert len(said(view, "Not for commercial use")) == 0
     folders = [
         write_run(tmp_path / name, records=[held_out(0, FAIR, UNSURE)], non_commercial=True)
@@ -151,20 +188,25 @@ def test_runs_without_verdicts_and_misled_ones_are_one_sentence(tmp_path):
 
 
 def test_whether_several_use_their_criteria_is_one_sentence(tmp_path):
-    def run(name, own, lr):
-        records = [held_out(k, own, UNSURE, borrowed=look(0.7, 0.7)) for k in range(40)]
+    def run(name, own, lr, right):  # of the borrowed ones some are wrong
+        records = [
+            held_out(k, own, UNSURE, borrowed=look(*((0.7, 0.7) if k < right else (0.3, 0.3))))
+            for k in range(40)
+        ]
         return write_run(tmp_path / name, records=records, config={"grpo": {"lr": lr}})
 
-    view = view_of(run("a", FAIR, 1), run("b", (0.7, 0.7), 2))
+    view = view_of(run("a", FAIR, 1, 40), run("b", (0.7, 0.7), 2, 36))
     (found,) = said(view, "use the criteria")
+    most = max(t.comparison.detectable for t in view.figures.tests if t.against == "borrowed")
     assert found.text.startswith(
-        "Whether 2 judges use the criteria that they write cannot be told; "
+        "Whether 2 judges use the criteria that they write cannot be told (a true difference of "
+        f"{100 * most:.1f} points would be found in each four times in five); "
     )
-    assert "a +0.0 (" in found.text and "b +0.0 (" in found.text  # noqa: PT018
-    own = f"What their own add to R_appr, in nats: a +{math.log(0.8 / 0.7):.3f} ("
-    assert own in found.text
-    assert found.text.endswith("), beyond the noise.")
-    assert "b +0.000" not in found.text
+    assert re.search(r": a \+0\.0 \([^;]*\); b \+10\.0 \([^;]*\)\.$", found.text)
+    (part,) = said(view, "R_appr after their own criteria less that")
+    assert f": a +{math.log(0.8 / 0.7):.3f} (" in part.text
+    assert part.text.endswith("). The others cannot be told.")
+    assert "; b " not in part.text
 
 
 def test_notes_on_one_warm_up_are_one(tmp_path):
@@ -180,25 +222,36 @@ def test_notes_on_one_warm_up_are_one(tmp_path):
 
 
 def test_log_loss_is_drawn_and_of_many_runs_only_their_own_way(tmp_path):
-    runs = [judge(tmp_path, name, FAIR) for name in ("a", "b", "c", "d")]
+    runs = [judge(tmp_path, name, FAIR, lent=UNSURE) for name in ("a", "b", "c", "d")]
     view = view_of(*runs)
     spec = json.dumps(loss_figure(view).spec)
-    assert '"a, with"' in spec and '"a, without"' in spec  # noqa: PT018
+    (place,) = re.findall(r'"place": ([\d.]+)', spec)
+    assert float(place) == pytest.approx(math.log(2))  # one half said to everything
+    (reach,) = set(re.findall(r'"domain": \[0, ([\d.]+)\]', spec))
+    ways = view.figures.calibration["a"].values()
+    assert float(reach) == pytest.approx(max(each.loss_high for each in ways))
+    assert all(f'"a, {way}"' in spec for way in ("with", "without", "borrowed"))
     rows = calibration_table(view).rows
-    assert len(rows) == 8
+    assert len(rows) == 12
     own = view.figures.calibration["a"]["with"]
     assert own.log_loss == pytest.approx(loss(0.8, 0.2))
     assert own.loss_low < own.log_loss < own.loss_high
     assert rows[0][6:8] == (f"{own.log_loss:.3f}", f"{own.loss_low:.3f} to {own.loss_high:.3f}")
-    crowded = view_of(*runs, *(judge(tmp_path, name, FAIR) for name in ("e", "f")))
+    more = [judge(tmp_path, name, FAIR, lent=UNSURE) for name in ("e", "f")]
+    crowded = view_of(*runs, *more)
     figure = loss_figure(crowded)
-    shown = json.dumps(figure.spec)
-    assert '"e, with"' in shown and '"a, without"' not in shown  # noqa: PT018
-    assert len(figure.table.rows) == 12
+    assert len(figure.table.rows) == 18
     page = render_locals(crowded)
-    assert '"a, borrowed"' not in page and '"a, without"' not in page  # noqa: PT018
-    assert "<summary>42 tests</summary>" in page  # 15 pairs of arms and 6 own, in two measures
-    assert not re.search(r"<summary>\d+ tests</summary>", render_locals(view))
+    specs = json.loads(re.search(r'id="chart-specs">(.*?)</script>', page, re.DOTALL)[1])
+    for key, each in specs.items():
+        if key.startswith("measure-"):
+            drawn = json.dumps(each)
+            assert '"f, with"' in drawn
+            assert '"f, without"' not in drawn
+            assert '"a, borrowed"' not in drawn
+    folded = "<summary>All tests as a table</summary>"
+    assert page.count(folded) == 1  # those of log loss are 15
+    assert folded not in render_locals(view_of(runs[0]))
 
 
 def test_page_terminal_and_figures_have_log_loss(tmp_path):

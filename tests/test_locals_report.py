@@ -20,6 +20,7 @@ from habitus.report.locals_figures import (
     appr_table,
     differing,
     group_figures,
+    seeds_table,
     thinned,
 )
 from habitus.report.locals_findings import findings, notes, verdict
@@ -134,6 +135,11 @@ def test_seeds_of_one_configuration_are_pooled(tmp_path):
     (seeds,) = [each for each in found.figures.seeds if each.measure == "accuracy"]
     assert seeds.runs == ("s0", "s1")
     assert (seeds.mean, seeds.sd) == pytest.approx((0.5, 0.02**0.5))
+    (loss,) = [each for each in found.figures.seeds if each.measure == "log_loss"]
+    first, second = (-(n * math.log(0.9) + (10 - n) * math.log(0.1)) / 10 for n in (4, 6))
+    assert (loss.mean, loss.sd) == pytest.approx(((first + second) / 2, (first - second) / 2**0.5))
+    (row,) = [row for row in seeds_table(found).rows if row[1] == "Log loss of verdicts"]
+    assert row[2:] == (f"{loss.mean:.3f}", f"{loss.sd:.3f}")
 
 
 def test_runs_that_differ_in_the_seed_only_are_compared_as_one(tmp_path):
@@ -165,16 +171,20 @@ def test_runs_that_differ_in_the_seed_only_are_compared_as_one(tmp_path):
     assert "both (2 runs)" in verdict(found).text
 
     def against(view):
-        return [f for f in findings(view) if f.text.startswith("other against both (2 runs)")]
+        return [f for f in findings(view) if "against other, " in f.text]
 
     accuracy, both_orders, loss = against(found)  # the one of the verdict is told to be better
     assert (accuracy.tone, both_orders.tone, loss.tone) == ("note", "note", "note")
-    assert ", log loss: +" in loss.text  # of the later arm, which is the other one
+    assert loss.text.startswith("both (2 runs) against other, log loss: −")  # less is better
+    assert loss.text.endswith("; better beyond the noise.")
     assert ", accuracy: " in accuracy.text
     assert ", both orders right: " in both_orders.text
-    assert [f.tone for f in against(view_of(base, *runs[::2], runs[1]))] == ["warning"] * 3
+    turned = view_of(base, *runs[::2], runs[1])
+    assert [
+        f.tone for f in findings(turned) if f.text.startswith("other against both (2 runs)")
+    ] == ["warning"] * 3
     even = run("even", 0, lambda k: RIGHT if k < 30 else WRONG, grpo={"lr": 2})
-    alike = [f for f in findings(view_of(base, runs[0], runs[2], even)) if "even against" in f.text]
+    alike = [f for f in findings(view_of(base, runs[0], even, runs[2])) if "against even" in f.text]
     assert [", accuracy: " in f.text for f in alike if "cannot be told" in f.text] == [True]
     page = render_locals(found)
     assert re.search(r"<h1[^>]*>base, both-0, other, both-1</h1>", page)

@@ -14,6 +14,7 @@ from habitus.metrics.bootstrap import (
     merge_clusters,
     resample,
 )
+from habitus.metrics.compare import paired
 from habitus.metrics.statistics import (
     agresti_min,
     chance_p,
@@ -204,6 +205,18 @@ def test_empty_group_and_empty_input():
 def test_difference_interval_of_identical_runs_has_width():
     low, high = difference_interval(merged([0.0] * 100), 0, "x")
     assert low == -high < 0
+
+
+def test_a_difference_of_no_shares_has_the_bootstraps_interval_or_none():
+    few = [0.0] * 98 + [20.0] * 2  # agresti_min's would end at 1
+    assert difference_interval(merged(few), 0, "x", share=False) is None
+    assert difference_interval(merged([5.0] * 20), 0, "x", share=False) is None  # clusters
+    values = np.random.default_rng(0).normal(3.0, 1.0, 100)
+    low, high = difference_interval(merged(values), 0, "x", share=False)
+    assert low < values.mean() < high < 4
+    assert (low, high) == difference_interval(merged(values), 0, "x")
+    row = paired("a", "b", np.array(few), np.arange(100), 0, 0, share=False)
+    assert (row.difference, row.ci_low, row.ci_high, row.detectable) == (0.4, None, None, None)
 
 
 @pytest.mark.slow

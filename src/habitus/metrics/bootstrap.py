@@ -223,21 +223,27 @@ def _percentiles(replicates: Floats) -> list[tuple[float, float]]:
 
 
 def difference_interval(
-    clusters: Clusters, seed: int, purpose: str, resamples: int = RESAMPLES
+    clusters: Clusters,
+    seed: int,
+    purpose: str,
+    resamples: int = RESAMPLES,
+    *,
+    share: bool = True,
 ) -> tuple[float, float] | None:
     """Return a 95 % interval of a mean paired difference.
 
     The percentile interval of the clustered bootstrap; with few clusters, or few in which the two
-    scorers differ, `statistics.agresti_min` (decision 0002).
+    scorers differ, `statistics.agresti_min` (decision 0002), which holds for shares only.
 
     Args:
         clusters: The items' paired differences, all in one cell.
         seed: Seed of the draws.
         purpose: Name of the draws.
         resamples: Number of replicates.
+        share: Whether it is a difference of shares, within -1 to 1.
 
     Returns:
-        The bounds, or None when there are no clusters.
+        The bounds; None when there are no clusters, or too few for what is no share.
     """
     sums, sizes = cluster_sums(clusters)
     if clusters.n == 0:
@@ -246,8 +252,10 @@ def difference_interval(
     if clusters.n >= MIN_CLUSTERS and differing >= MIN_EVENTS:
         one = sparse.csr_array(np.ones((1, 1)))
         [(low, high)] = _percentiles(resample(clusters, one, seed, purpose, resamples))
-        if low < high:
+        if low < high or not share:
             return low, high
+    if not share:
+        return None
     return agresti_min(sums, clusters.multiplicity, int(sizes @ clusters.multiplicity))
 
 

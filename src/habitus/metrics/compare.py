@@ -95,6 +95,8 @@ def paired(
     n_excluded: int,
     seed: int,
     resamples: int = RESAMPLES,
+    *,
+    share: bool = True,
 ) -> Comparison:
     """Compare two scorers by their paired differences, before Holm's correction.
 
@@ -106,9 +108,11 @@ def paired(
         n_excluded: Items left out.
         seed: Seed of the resampling.
         resamples: Number of bootstrap replicates.
+        share: Whether these are differences of shares, within -1 to 1.
 
     Returns:
-        The comparison; `detectable` comes from the observed spread of the paired differences.
+        The comparison; `detectable` comes from the observed spread of the paired differences. What
+        is no share has none, and no interval where too few clusters differ.
     """
     n = len(difference)
     if n == 0:
@@ -116,20 +120,20 @@ def paired(
     clusters = merge_clusters(cluster, np.zeros(n, dtype=np.int64), difference, 1)
     sums, _ = cluster_sums(clusters)
     purpose = f"compare/{a}/{b}"
-    bounds = difference_interval(clusters, seed, f"{purpose}/interval", resamples)
-    assert bounds is not None
+    bounds = difference_interval(clusters, seed, f"{purpose}/interval", resamples, share=share)
+    low, high = bounds or (None, None)
     _, error = agresti_min_moments(sums, clusters.multiplicity, n)
     return Comparison(
         a=a,
         b=b,
         difference=float(clusters.multiplicity @ sums) / n,
-        ci_low=bounds[0],
-        ci_high=bounds[1],
+        ci_low=low,
+        ci_high=high,
         p=sign_flip_p(sums, clusters.multiplicity, seed, f"{purpose}/p"),
         p_holm=None,
         n=n,
         n_excluded=n_excluded,
-        detectable=(Z95 + Z80) * error,
+        detectable=(Z95 + Z80) * error if share else None,
     )
 
 

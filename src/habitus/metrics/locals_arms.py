@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from habitus.metrics.bootstrap import MIN_CLUSTERS
 from habitus.metrics.compare import paired
 from habitus.metrics.credit import codes
 from habitus.metrics.locals_read import LocalsRun
@@ -93,7 +94,7 @@ def pair_values(
 
 
 def between(
-    tables: Sequence[tuple[Arm, pl.DataFrame]], seed: int, resamples: int, fewest: int = 0
+    tables: Sequence[tuple[Arm, pl.DataFrame]], seed: int, resamples: int, *, share: bool = True
 ) -> list[tuple[tuple[str, str], Comparison]]:
     """Return the difference of each arm to each earlier one, each in its own way of judging.
 
@@ -101,7 +102,8 @@ def between(
         tables: Arms, the base first, and a row for each pair: `pair`, `group`, and a value by way.
         seed: Seed of the resampling.
         resamples: Number of bootstrap replicates.
-        fewest: Two arms that both judged pairs of fewer groups are left out.
+        share: Whether the values are shares; where they are not, two arms that share pairs of fewer
+            than 30 groups are left out.
 
     Returns:
         Labels of the later arm and the earlier one, and the difference before Holm's correction.
@@ -111,8 +113,9 @@ def between(
         both = left.join(right, on=("pair", "group"), suffix="_b", maintain_order="left")
         every = left.height + right.height - both.height
         columns = (f"{b.runs[0].way}_b", a.runs[0].way)
-        if both.drop_nulls(columns)["group"].n_unique() >= fewest:
-            own = paired_columns((b.side, a.side), both, columns, every, seed, resamples)
+        if share or both.drop_nulls(columns)["group"].n_unique() >= MIN_CLUSTERS:
+            sides = (b.side, a.side)
+            own = paired_columns(sides, both, columns, every, seed, resamples, share=share)
             found.append(((b.label, a.label), own))
     return found
 
@@ -124,6 +127,8 @@ def paired_columns(
     every: int,
     seed: int,
     resamples: int,
+    *,
+    share: bool = True,
 ) -> Comparison:
     """Return the difference of two columns over the pairs that have both.
 
@@ -134,8 +139,10 @@ def paired_columns(
         every: How many pairs there are; those without both count as left out.
         seed: Seed of the resampling.
         resamples: Number of bootstrap replicates.
+        share: Whether the columns are shares.
     """
     known = table.drop_nulls(columns)
     difference = (known[columns[0]] - known[columns[1]]).to_numpy().astype(np.float64)
     cluster = codes(known["group"])
-    return paired(*sides, difference, cluster, every - known.height, seed, resamples)
+    left = every - known.height
+    return paired(*sides, difference, cluster, left, seed, resamples, share=share)

@@ -49,8 +49,7 @@ class Rise:
     borrowed: float
     """That of borrowed criteria."""
     own: Comparison
-    """`total` less `borrowed`, over groups of pairs; Holm's correction is over all arms. What true
-    difference would be found is not known: `detectable` is of shares."""
+    """`total` less `borrowed`, over groups of pairs; Holm's correction is over all arms."""
 
 
 def rises(arms: Sequence[Arm], seed: int = 0, resamples: int = RESAMPLES) -> tuple[Rise, ...]:
@@ -68,8 +67,8 @@ def rises(arms: Sequence[Arm], seed: int = 0, resamples: int = RESAMPLES) -> tup
         if known["group"].n_unique() < MIN_CLUSTERS:
             continue
         sides = (f"{arm.label}, {WORDS['with']}", f"{arm.label}, {WORDS['borrowed']}")
-        found = paired_columns(sides, table, COLUMNS, table.height, seed, resamples)
-        rows.append((arm, known, found.model_copy(update={"detectable": None})))
+        own = paired_columns(sides, table, COLUMNS, table.height, seed, resamples, share=False)
+        rows.append((arm, known, own))
     corrected = with_holm([row[-1] for row in rows])
     return tuple(
         Rise(

@@ -58,7 +58,8 @@ def step_tests(
                 continue
             difference = (known[f"{measure}_b"] - known[measure]).to_numpy()
             left, cluster = both.height - known.height, np.arange(known.height)
-            found = paired(b.label, a.label, difference, cluster, left, seed, resamples)
+            names, share = (b.label, a.label), measure != "r_appr"
+            found = paired(*names, difference, cluster, left, seed, resamples, share=share)
             rows.append((measure, found))
     corrected = with_holm([found for _, found in rows])
     return tuple(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import polars as pl
 
-from habitus.metrics.bootstrap import MIN_CLUSTERS, RESAMPLES
+from habitus.metrics.bootstrap import RESAMPLES
 from habitus.metrics.compare import with_holm
 from habitus.metrics.locals_arms import WORDS, Arm, arms_of, between, pair_values, paired_columns
 from habitus.metrics.locals_heldout import VALUES, WAYS, Calibration, calibration, log_loss
@@ -21,7 +21,7 @@ BINS = 40
 """Most points of a curve: steps are averaged in so many equal parts of training."""
 
 TESTED = ("accuracy", "both_orders")
-"""Measures that runs are compared in."""
+"""Measures of `paired_tests`."""
 
 LOSS = "log_loss"
 """The measure of `loss_tests`."""
@@ -86,7 +86,7 @@ class Seeds:
     runs: tuple[str, ...]
     """Labels."""
     measure: str
-    """What was measured, each run in its own way."""
+    """What was measured, each run in its own way: one of `VALUES`, or `LOSS`."""
     mean: float
     """Mean over the runs."""
     sd: float
@@ -147,6 +147,7 @@ def summarise_runs(
     """
     found = [curve for run in runs for curve in _curves(run)]
     arms = arms_of(runs)
+    sure = {run.label: _calibration(run, seed, resamples) for run in runs if run.held_out}
     return LocalsFigures(
         curves=tuple(found),
         arms={arm.label: tuple(run.label for run in arm.runs) for arm in arms},
@@ -154,8 +155,8 @@ def summarise_runs(
         losses=loss_tests(arms, seed, resamples),
         rises=rises(arms, seed, resamples),
         steps=step_tests(runs, seed, resamples),
-        calibration={run.label: _calibration(run, seed, resamples) for run in runs if run.held_out},
-        seeds=tuple(_seeds(arms)),
+        calibration=sure,
+        seeds=tuple(_seeds(arms, sure)),
         costs=tuple(cost for run in runs if (cost := _cost(run)) is not None),
         seed=seed,
     )
@@ -237,16 +238,16 @@ def loss_tests(arms: Sequence[Arm], seed: int = 0, resamples: int = RESAMPLES) -
     """Compare each arm with each later one by log loss, in nats: less is better.
 
     Two judges that are right equally often differ in it where one is surer than it is right. Holm's
-    correction is over these tests. What true difference would be found is not known: `detectable`
-    is of shares. Fewer than 30 groups of pairs have no interval that holds, so no test.
+    correction is over these tests. Fewer than 30 groups of pairs have no interval that holds, so no
+    test.
 
     Args:
         arms: What is compared, each in its own way of judging.
         seed: Seed of the resampling.
         resamples: Number of bootstrap replicates.
     """
-    rows = between([(arm, _values(arm, LOSS)) for arm in arms], seed, resamples, MIN_CLUSTERS)
-    corrected = with_holm([own.model_copy(update={"detectable": None}) for _, own in rows])
+    rows = between([(arm, _values(arm, LOSS)) for arm in arms], seed, resamples, share=False)
+    corrected = with_holm([own for _, own in rows])
     return tuple(
         Test(LOSS, names, None, own) for (names, _), own in zip(rows, corrected, strict=True)
     )
@@ -265,18 +266,22 @@ def _calibration(run: LocalsRun, seed: int, resamples: int) -> dict[str, Calibra
     return {way: each for way, each in found.items() if each is not None}
 
 
-def _seeds(arms: Sequence[Arm]) -> list[Seeds]:
+def _seeds(
+    arms: Sequence[Arm], calibrations: Mapping[str, Mapping[str, Calibration]]
+) -> list[Seeds]:
+    def value(run: LocalsRun, measure: str) -> float | None:
+        if measure == LOSS:
+            own = calibrations[run.label].get(run.way)
+            return None if own is None else own.log_loss
+        metric = overall(run, measure, run.way)
+        return None if metric is None else metric.value
+
     found = []
     for arm in arms:
         if len({run.config.get("seed") for run in arm.runs}) < 2:
             continue
-        for measure in VALUES:
-            values = [
-                metric.value
-                for run in arm.runs
-                if (metric := overall(run, measure, run.way)) is not None
-                and metric.value is not None
-            ]
+        for measure in (*VALUES, LOSS):
+            values = [figure for run in arm.runs if (figure := value(run, measure)) is not None]
             if len(values) == len(arm.runs):
                 names = tuple(run.label for run in arm.runs)
                 mean, sd = statistics.fmean(values), statistics.stdev(values)

@@ -34,7 +34,7 @@ class Row:
     label: str
     """What the line is."""
     value: float | None
-    """The figure, in 0 to 1, or None when there is no data."""
+    """The figure, a share or in the chart's unit; None when there is no data."""
     low: float | None = None
     """Lower bound of its interval."""
     high: float | None = None

@@ -34,6 +34,7 @@ from habitus.report.text import (
     percent,
 )
 from habitus.store import write_atomic, write_json
+from habitus.types import Comparison
 
 PAGE = "locals-report.html"
 """Name of the page."""
@@ -185,7 +186,6 @@ def print_locals(view: View, console: Console) -> None:
     _print_held_out(view, console)
     _print_rises(view, console)
     _print_tests(view, console)
-    _print_losses(view, console)
     _print_steps(view, console)
     for run in view.runs:
         curves = [curve for curve in view.figures.curves if curve.run == run.label]
@@ -233,26 +233,22 @@ def _print_rises(view: View, console: Console) -> None:
 
 
 def _print_tests(view: View, console: Console) -> None:
-    chosen = [test for test in view.figures.tests if test.measure == "accuracy"]
-    if not chosen:
-        return
-    headers = ("first - second", "points", "95 % CI", "p", "Holm p", "n")
-    table = make_table("Paired differences in accuracy", headers)
-    for test in chosen:
-        cells = comparison_cells(test.comparison)
-        pair = f"{one_line(test.comparison.a, 60)} - {one_line(test.comparison.b, 60)}"
-        table.add_row(*styled(console, (pair, *cells[:4], cells[5])))
-    console.print(table)
+    accuracy = [each.comparison for each in view.figures.tests if each.measure == "accuracy"]
+    losses = [each.comparison for each in view.figures.losses]
+    rows = [(own, comparison_cells(own)) for own in accuracy]
+    _print_comparisons("Paired differences in accuracy", "points", rows, console)
+    rows = [(own, parts.nats_cells(own)) for own in losses]
+    _print_comparisons("Paired differences in log loss; less is better", "nats", rows, console)
 
 
-def _print_losses(view: View, console: Console) -> None:
-    if not view.figures.losses:
+def _print_comparisons(
+    title: str, unit: str, rows: Sequence[tuple[Comparison, tuple[str, ...]]], console: Console
+) -> None:
+    if not rows:
         return
-    headers = ("first - second", "nats", "95 % CI", "p", "Holm p", "n")
-    table = make_table("Paired differences in log loss; less is better", headers)
-    for test in view.figures.losses:
-        cells = parts.loss_cells(test)
-        pair = f"{one_line(test.comparison.a, 60)} - {one_line(test.comparison.b, 60)}"
+    table = make_table(title, ("first - second", unit, "95 % CI", "p", "Holm p", "n"))
+    for own, cells in rows:
+        pair = f"{one_line(own.a, 60)} - {one_line(own.b, 60)}"
         table.add_row(*styled(console, (pair, *cells[:4], cells[5])))
     console.print(table)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from habitus.metrics.locals_rises import Rise
@@ -14,69 +14,98 @@ from habitus.report.comparisons import (
     told,
 )
 from habitus.report.findings import Finding
-from habitus.report.locals_figures import MEASURES, View, plain_interval, signed, signed_bounds
+from habitus.report.locals_figures import MEASURES, View, plain_interval, signed
 from habitus.report.text import one_line, p_value, point_bounds, points
 from habitus.types import Comparison
 
-MOST_NAMES = 8
-"""Runs or arms that one sentence names."""
+MOST_NAMES, SHORT = 8, 22
+"""Runs or arms that one sentence names, and the characters of each: pages cut long sentences."""
+
+INTERVALS = "with 95\u00a0% intervals"
 
 
-def listed(items: Sequence[str]) -> str:
+def name(label: str) -> str:
+    """Return the label of a run or an arm, for a sentence about several."""
+    return one_line(label, SHORT)
+
+
+def listed(items: Sequence[str], between: str = ", ") -> str:
     """Return items for a sentence, the last ones as a number where there are many."""
     more = len(items) - MOST_NAMES
-    return ", ".join(items[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+    return between.join(items[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 @dataclass(frozen=True)
-class _Side:
-    """One arm against another, seen from the one that a sentence is about."""
+class _Versus:
+    """One arm against another in a measure."""
 
-    name: str
-    """The arm that is named among others of its outcome."""
-    test: Test
-    """The test."""
-    flipped: bool
-    """Whether the test takes the arm that the sentence is about from the other."""
+    measure: str
+    """What was measured."""
+    arm: str
+    """The arm that is named among others with this outcome."""
+    own: Comparison
+    """The difference; `a` is what the sentence is about."""
 
     @property
     def outcome(self) -> str:
-        """`better`, `worse` or, inside the noise, `alike`."""
-        own = self.test.comparison
-        if not told(own) or own.difference is None:
+        """`better`, `worse` or, inside the noise, `alike`: of `own.a`."""
+        if not told(self.own) or self.own.difference is None:
             return "alike"
-        more = (own.difference > 0) != self.flipped
-        return "better" if more != (self.test.measure == LOSS) else "worse"
+        return "better" if (self.own.difference > 0) != (self.measure == LOSS) else "worse"
+
+    @property
+    def title(self) -> str:
+        """Names the measure."""
+        return MEASURES.get(self.measure, "Log loss")
 
     @property
     def item(self) -> str:
-        """Its name, difference and interval."""
-        own, sign = self.test.comparison, -1 if self.flipped else 1
-        low, high = (
-            None if each is None else sign * each for each in (own.ci_low, own.ci_high)[::sign]
+        """The arm with difference and interval."""
+        own = self.own
+        if self.measure == LOSS:
+            return f"{name(self.arm)} {signed(own.difference)} ({plain_interval(own)})"
+        return (
+            f"{name(self.arm)} {points(own.difference)} ({point_bounds(own.ci_low, own.ci_high)})"
         )
-        assert own.difference is not None
-        difference = sign * own.difference
-        if self.test.measure == LOSS:
-            return f"{self.name} {signed(difference)} ({signed_bounds(low, high)})"
-        return f"{self.name} {points(difference)} ({point_bounds(low, high)})"
+
+    def sentence(self, other: str) -> str:
+        """Return the comparison as a sentence of its own."""
+        own, nats = self.own, self.measure == LOSS
+        ends = (
+            "cannot be told from it"
+            if self.outcome == "alike"
+            else f"{self.outcome} beyond the noise"
+        )
+        words = _nats(own) if nats else difference_words(own)
+        return f"{one_line(own.a, 60)} against {other}, {self.title.lower()}: {words}; {ends}."
+
+
+def _turned(own: Comparison) -> Comparison:
+    """Return a comparison as seen from the other side."""
+    low, high, difference = (
+        None if each is None else -each for each in (own.ci_high, own.ci_low, own.difference)
+    )
+    sides = {"a": own.b, "b": own.a}
+    return own.model_copy(
+        update={**sides, "difference": difference, "ci_low": low, "ci_high": high}
+    )
 
 
 def against_base(view: View) -> list[Finding]:
     """Return how each arm does against the first, where that is the model as it was."""
     base = next(iter(view.figures.arms))
-    sides = [
-        _Side(one_line(test.comparison.a, 60), test, flipped=False)
+    rows = [
+        _Versus(test.measure, test.arms[0], test.comparison)
         for test in (*view.figures.tests, *view.figures.losses)
         if test.arms[1] == base and not test.own and test.comparison.difference is not None
     ]
     found = []
-    for alike in _outcomes(sides):
+    for alike in _outcomes(rows):
         first = alike[0]
         if len(alike) == 1:
-            text = _one(first.test, "the base")
+            text = first.sentence("the base")
         else:
-            text = f"{_heading(first.test)} against the base, {_items(alike, 'it')}."
+            text = f"{first.title} against the base, {_several(alike, 'it')}."
         found.append(Finding("warning" if first.outcome == "worse" else "note", text))
     return found
 
@@ -91,57 +120,50 @@ def against_others(view: View, last: str, first: str) -> list[Finding]:
         last: The arm that the verdict is about.
         first: The one it is compared with there.
     """
-    sides = []
+    rows = []
     for test in (*view.figures.tests, *view.figures.losses):
         own = test.comparison
         others = set(test.arms) - {last}
         if last not in test.arms or len(others) != 1 or first in others or own.difference is None:
             continue
-        flipped = test.arms[0] != last
-        side = _Side(one_line(own.a if flipped else own.b, 60), test, flipped)
-        if test.measure == "accuracy" or side.outcome != "alike":
-            sides.append(side)
+        later, earlier = test.arms
+        row = (
+            _Versus(test.measure, earlier, own)
+            if later == last
+            else _Versus(test.measure, later, _turned(own))
+        )
+        if test.measure == "accuracy" or row.outcome != "alike":
+            rows.append(row)
     found = []
-    for alike in _outcomes(sides):
-        side = alike[0]
+    for alike in _outcomes(rows):
+        row = alike[0]
         if len(alike) == 1:
-            text = _one(side.test, one_line(side.test.comparison.b, 60))
+            text = row.sentence(one_line(row.own.b, 60))
         else:
-            heading = f"{one_line(last, 60)}, {_heading(side.test).lower()}"
-            text = f"{heading} against others, {_items(alike, 'any of them')}."
-        found.append(Finding("note" if side.outcome == "better" else "warning", text))
+            heading = f"{one_line(last, 60)}, {row.title.lower()}"
+            text = f"{heading} against others, {_several(alike, 'any of them')}."
+        found.append(Finding("note" if row.outcome == "better" else "warning", text))
     return found
 
 
-def _outcomes(sides: Iterable[_Side]) -> list[list[_Side]]:
-    """Put sides of one measure and outcome together."""
-    found: dict[tuple[str, str], list[_Side]] = {}
-    for side in sides:
-        found.setdefault((side.test.measure, side.outcome), []).append(side)
+def _outcomes(rows: Iterable[_Versus]) -> list[list[_Versus]]:
+    """Put rows of one measure and outcome together."""
+    found: dict[tuple[str, str], list[_Versus]] = {}
+    for row in rows:
+        found.setdefault((row.measure, row.outcome), []).append(row)
     return list(found.values())
 
 
-def _heading(test: Test) -> str:
-    return "Log loss" if test.measure == LOSS else MEASURES[test.measure]
-
-
-def _items(sides: Sequence[_Side], other: str) -> str:
-    """Return the unit, the differences, and what they come to."""
-    side = sides[0]
-    unit = "nats" if side.test.measure == LOSS else "points"
-    words = f"in {unit} with 95\u00a0% intervals: {listed([each.item for each in sides])}"
-    if side.outcome == "alike":
-        return f"{words}; cannot be told from {other}"
-    worst = max(each.test.comparison.p_holm or 0.0 for each in sides)
-    p = p_value(worst).replace(" ", "\u00a0")
-    return f"{words}; {side.outcome} beyond the noise (largest Holm-corrected p {p})"
-
-
-def _one(test: Test, other: str) -> str:
-    own = test.comparison
-    ends = "" if told(own) else "; cannot be told from it"
-    words = _nats(own) if test.measure == LOSS else difference_words(own)
-    return f"{one_line(own.a, 60)} against {other}, {_heading(test).lower()}: {words}{ends}."
+def _several(rows: Sequence[_Versus], other: str) -> str:
+    """Return what comparisons come to, and each with its interval."""
+    outcome = rows[0].outcome
+    if outcome == "alike":
+        ends = f"cannot be told from {other}"
+    else:
+        p = p_value(max(row.own.p_holm or 0.0 for row in rows)).replace(" ", "\u00a0")
+        ends = f"{outcome} beyond the noise (largest Holm-corrected p {p})"
+    unit = "nats" if rows[0].measure == LOSS else "points"
+    return f"{ends}; {unit} {INTERVALS}: {listed([row.item for row in rows], '; ')}"
 
 
 def _nats(own: Comparison) -> str:
@@ -162,63 +184,60 @@ def own_criteria(view: View) -> list[Finding]:
     ]
     unclear = [test for test in tests if not told(test.comparison)]
     found = []
-    for test in tests:
-        own, name = test.comparison, one_line(test.arms[0], 60)
-        more = False
+    for test in tests if len(unclear) < 2 else [each for each in tests if each not in unclear]:
+        own, arm = test.comparison, one_line(test.arms[0], 60)
+        more = told(own) and own.difference is not None and own.difference > 0
         if told(own):
-            more = own.difference is not None and own.difference > 0
             text = (
-                f"{name} is {'more' if more else 'less'} accurate after its own criteria than after "
+                f"{arm} is {'more' if more else 'less'} accurate after its own criteria than after "
                 f"those it wrote about other questions: {difference_words(own)}."
             )
-        elif len(unclear) == 1:
+        else:
             text = (
-                f"Whether {name} uses the criteria it writes cannot be told: its own against those "
+                f"Whether {arm} uses the criteria it writes cannot be told: its own against those "
                 f"it wrote about other questions {difference_words(own)}; {detectable_words(own)}."
             )
-        else:
-            continue
         if test.arms[0] in parts:
             text += f" {_parts(parts[test.arms[0]])}"
         found.append(Finding("note" if more else "warning", text))
-    if len(unclear) > 1:
-        found += _unclear(unclear, parts)
-    return found
+    return found + (_unclear(unclear, parts) if len(unclear) > 1 else [])
 
 
-def _unclear(tests: Sequence[Test], parts: dict[str, Rise]) -> list[Finding]:
+def _unclear(tests: Sequence[Test], parts: Mapping[str, Rise]) -> list[Finding]:
     """Say of several arms that it cannot be told whether they use their criteria."""
-    items = [_Side(one_line(test.arms[0], 60), test, flipped=False).item for test in tests]
-    found = [test.comparison.detectable for test in tests]
-    least = [each for each in found if each is not None]
+    most = max(test.comparison.detectable or 0.0 for test in tests)
+    items = [_Versus(test.measure, test.arms[0], test.comparison).item for test in tests]
     text = (
-        f"Whether {len(tests)} judges use the criteria that they write cannot be told; their own "
-        f"against those about other questions, in points with 95\u00a0% intervals: {listed(items)}."
+        f"Whether {len(tests)} judges use the criteria that they write cannot be told (a true "
+        f"difference of {points(most, signed=False)} points would be found in each four times in five); their own against those about other "
+        f"questions, points {INTERVALS}: {listed(items, '; ')}."
     )
-    if least:
-        ends = f"{points(min(least), signed=False)} to {points(max(least), signed=False)}"
-        text += f" True differences of {ends} points would be found four times in five."
+    sentences = [Finding("warning", text)]
     rises = [parts[test.arms[0]] for test in tests if test.arms[0] in parts]
     apart = [each for each in rises if told(each.own)]
     if apart:
-        text += " What their own add to R_appr, in nats: " + listed(
-            [
-                f"{one_line(each.arm, 60)} {signed(each.own.difference)} ({plain_interval(each.own)})"
-                for each in apart
-            ]
+        items = [
+            f"{name(each.arm)} {signed(each.own.difference)} ({plain_interval(each.own)})"
+            for each in apart
+        ]
+        rest = "" if len(apart) == len(rises) else " The others cannot be told."
+        text = (
+            "R_appr after their own criteria less that after those about other questions, beyond the "
+            f"noise; nats {INTERVALS}: {listed(items, '; ')}.{rest}"
         )
-        text += ", beyond the noise."
-    return [Finding("warning", text)]
+        sentences.append(Finding("warning", text))
+    return sentences
 
 
 def _parts(rise: Rise) -> str:
     own = rise.own
-    words = _nats(own)
     if not told(own):
-        ends = f"a part of its own cannot be told ({words})"
+        ends = f"a part of its own cannot be told ({_nats(own)})"
     else:
         more = own.difference is not None and own.difference > 0
-        ends = f"its own make the right verdict {'likelier' if more else 'less likely'} ({words})"
+        ends = (
+            f"its own make the right verdict {'likelier' if more else 'less likely'} ({_nats(own)})"
+        )
     return (
         f"Its mean R_appr is {signed(rise.total)}, that of criteria about other questions "
         f"{signed(rise.borrowed)}: {ends}."

@@ -15,7 +15,7 @@ from habitus.metrics.locals_heldout import BY, WAYS
 from habitus.metrics.locals_read import HELD_OUT, LocalsRun
 from habitus.metrics.locals_rises import Rise
 from habitus.metrics.locals_steps import StepTest
-from habitus.metrics.locals_summary import BINS, CURVES, LOSSES, LocalsFigures, Test, overall
+from habitus.metrics.locals_summary import BINS, CURVES, LOSSES, LocalsFigures, overall
 from habitus.report.charts import Row, amounts, forest, heat, shown_interval
 from habitus.report.comparisons import COMPARISON_HEADERS, comparison_cells, pairs
 from habitus.report.figures import MAX_CULTURES, Figure, Table, cut_table
@@ -23,6 +23,7 @@ from habitus.report.scpo_charts import Line, lines
 from habitus.report.text import (
     NO_INTERVAL,
     bounds,
+    decimal,
     decimal_bounds,
     one_line,
     percent,
@@ -73,8 +74,11 @@ MEASURES = {
 }
 """Measures on held-out pairs that are shares."""
 
-OWN_WAY = "Each run in its own way: after criteria, the base and --stage verdict without. The table has all."
-"""Caption of charts of many runs."""
+LOSS_TITLE = "Log loss of verdicts"
+"""The measure on held-out pairs that is no share."""
+
+OWN_WAY = "Each run in its own way: after criteria, the base and --stage verdict without."
+"""How charts show runs that could be shown in several ways."""
 
 CROWD, FEW = 4, 10
 """In charts of so many lines each has so few points: nobody can read more."""
@@ -172,7 +176,7 @@ def measure_figures(view: View) -> list[Figure]:
     Of many runs each is drawn in its own way only; the tables have all.
     """
     crowded = len(view.measured) > CROWD
-    caption = OWN_WAY if crowded else ""
+    caption = f"{OWN_WAY} The table has all." if crowded else ""
     found = []
     for name, title in MEASURES.items():
         rows, cells = [], []
@@ -207,7 +211,7 @@ def loss_figure(view: View) -> Figure:
         for way, each in view.figures.calibration[run.label].items()
         if way == run.way or not crowded
     ]
-    title = "Log loss of verdicts"
+    title = LOSS_TITLE
     chart = amounts(rows, "nats", f"{title} on held-out pairs by run") if rows else None
     caption = "How good the verdicts' probabilities are: less is better; dashed: one half said to everything."
     return Figure(
@@ -215,7 +219,7 @@ def loss_figure(view: View) -> Figure:
         title,
         calibration_table(view),
         chart,
-        f"{caption} {OWN_WAY}" if crowded else caption,
+        f"{caption} {OWN_WAY} The table has all." if crowded else caption,
     )
 
 
@@ -349,9 +353,8 @@ def _group_figure(view: View, key: str) -> Figure | None:
     )
     more = len(values) - len(shown)
     caption = (
-        "Each run in its own way: after criteria, the base and --stage verdict without. Faded: the "
-        "interval holds one half, so the cell cannot be told from "
-        "guessing." + (f" {more:,} more are in the table." if more > 0 else "")
+        f"{OWN_WAY} Faded: the interval holds one half, so the cell cannot be told from guessing."
+        + (f" {more:,} more are in the table." if more > 0 else "")
     )
     width = 180 + 90 * len(names)
     return Figure(f"by-{key}", title, table, chart, caption, width if len(names) > 4 else 0)
@@ -387,9 +390,8 @@ def tests_table(view: View) -> Table:
     return cut_table(("Difference", "Measure", *COMPARISON_HEADERS), rows, "figures.json")
 
 
-def loss_cells(test: Test) -> tuple[str, ...]:
-    """Return a test of log loss as cells: as those of `comparison_cells`, in nats."""
-    own = test.comparison
+def nats_cells(own: Comparison) -> tuple[str, ...]:
+    """Return a comparison that is no share as cells: those of `comparison_cells`, in nats."""
     return (signed(own.difference), plain_interval(own), *comparison_cells(own)[2:])
 
 
@@ -398,7 +400,7 @@ def losses_table(view: View) -> Table:
     rows = [
         (
             f"{one_line(test.comparison.a, 80)} − {one_line(test.comparison.b, 80)}",
-            *loss_cells(test),
+            *nats_cells(test.comparison),
         )
         for test in view.figures.losses
     ]
@@ -407,11 +409,8 @@ def losses_table(view: View) -> Table:
 
 def step_cells(test: StepTest) -> tuple[str, ...]:
     """Return a test over steps as cells: difference, interval, p, corrected p, told apart, steps."""
-    own = test.comparison
-    cells = comparison_cells(own)
-    if test.measure == "r_appr":  # no share, so no points
-        return (signed(own.difference), plain_interval(own), *cells[2:])
-    return cells
+    in_nats = test.measure == "r_appr"  # no share, so no points
+    return nats_cells(test.comparison) if in_nats else comparison_cells(test.comparison)
 
 
 def steps_table(view: View) -> Table:
@@ -433,9 +432,11 @@ def seeds_table(view: View) -> Table:
     rows = tuple(
         (
             ", ".join(one_line(label, 40) for label in each.runs),
-            MEASURES[each.measure],
-            percent(each.mean),
-            percent(each.sd),
+            MEASURES.get(each.measure, LOSS_TITLE),
+            *(
+                percent(v) if each.measure in MEASURES else decimal(v, 3)
+                for v in (each.mean, each.sd)
+            ),
         )
         for each in view.figures.seeds
     )

@@ -10,7 +10,13 @@ from habitus.metrics.locals_read import LocalsRun
 from habitus.metrics.locals_summary import Test, overall
 from habitus.report.comparisons import comparison_finding, difference_words
 from habitus.report.findings import Finding
-from habitus.report.locals_compared import against_base, against_others, listed, own_criteria
+from habitus.report.locals_compared import (
+    against_base,
+    against_others,
+    listed,
+    name,
+    own_criteria,
+)
 from habitus.report.locals_figures import View, signed
 from habitus.report.text import count, duration, one_line, percent
 
@@ -96,7 +102,7 @@ def _unjudged(measured: Sequence[LocalsRun]) -> list[Finding]:
         text = f"{one_line(run.label, 60)} gives no verdict on {metric.n_excluded:,} of {every}."
     else:
         items = [
-            f"{one_line(run.label, 60)} ({metric.n_excluded:,} of {metric.n + metric.n_excluded:,})"
+            f"{name(run.label)} ({metric.n_excluded:,} of {metric.n + metric.n_excluded:,})"
             for run, metric in some
         ]
         text = f"Without a verdict on some held-out pairs: {listed(items)}."
@@ -105,54 +111,42 @@ def _unjudged(measured: Sequence[LocalsRun]) -> list[Finding]:
 
 def _misleading(view: View) -> list[Finding]:
     """Say of which runs criteria help on most pairs, and cost more where they mislead."""
-    some = []
+    some: list[tuple[LocalsRun, str, str]] = []
     for run in view.measured:
         mean = overall(run, "r_appr", "with")
         if run.way == "with" and mean is not None and mean.value is not None and mean.value < 0:
             rises = [rise for each in run.held_out or () if (rise := appr(each)) is not None]
             if (middle := median(rises)) > 0:
-                some.append((one_line(run.label, 60), signed(middle), signed(mean.value), run))
+                some.append((run, signed(middle), signed(mean.value)))
     if not some:
         return []
-    sure = _overconfidence([view.figures.calibration[run.label] for *_, run in some])
     words = "make the right verdict likelier on most pairs"
     if len(some) == 1:
-        ((name, middle_words, mean_words, _),) = some
+        ((run, middle_words, mean_words),) = some
         text = (
-            f"Criteria of {name} {words} (median R_appr {middle_words}), and where they mislead it "
-            f"they cost more (mean {mean_words}){sure}."
+            f"Criteria of {one_line(run.label, 60)} {words} (median R_appr {middle_words}), and where "
+            f"they mislead it they cost more (mean {mean_words})"
+            f"{_overconfidence(view.figures.calibration[run.label])}."
         )
     else:
-        items = [f"{name} {middle} and {mean}" for name, middle, mean, _ in some]
+        items = [f"{name(run.label)} {middle} and {mean}" for run, middle, mean in some]
         text = (
             f"Criteria of {len(some)} runs {words}, and where they mislead them they cost more; "
-            f"median and mean R_appr: {listed(items)}{sure}."
+            f"median and mean R_appr: {listed(items, '; ')}."
         )
     return [Finding("warning", text)]
 
 
-def _overconfidence(several: Sequence[Mapping[str, Calibration]]) -> str:
-    """Return how much surer than right judges are after their criteria, where all are."""
-    found = [
-        (own, plain)
-        for ways in several
-        if (own := ways.get("with")) is not None and (plain := ways.get("without")) is not None
-        if own.ci_low is not None and own.ci_low > 0
-    ]
-    if len(found) < len(several):
+def _overconfidence(ways: Mapping[str, Calibration]) -> str:
+    """Return how much surer than right a judge is after its criteria, where that is above 0."""
+    own, plain = ways.get("with"), ways.get("without")
+    if own is None or plain is None or own.ci_low is None or own.ci_low <= 0:
         return ""
-    after, before = ([pair[side] for pair in found] for side in (0, 1))
     return (
-        f": the likelier letter has {_range([each.confidence for each in after])} after them and is "
-        f"right in {_range([each.right for each in after])} of looks, without "
-        f"{_range([each.confidence for each in before])} and {_range([each.right for each in before])}"
+        f": the likelier letter has {percent(own.confidence, 0)} after them and is right in "
+        f"{percent(own.right, 0)} of looks, without {percent(plain.confidence, 0)} and "
+        f"{percent(plain.right, 0)}"
     )
-
-
-def _range(shares: Sequence[float]) -> str:
-    """Return shares as one, or as the least and the most."""
-    least, most = percent(min(shares), 0), percent(max(shares), 0)
-    return most if least == most else f"{100 * min(shares):.0f} to {most}"
 
 
 def _progress(run: LocalsRun, steps: object) -> str:
@@ -184,7 +178,7 @@ def notes(view: View) -> list[str]:
     said: dict[str, list[str]] = {}
     for run in view.runs:
         for text in _warmup(run):
-            said.setdefault(text, []).append(one_line(run.label, 40))
+            said.setdefault(text, []).append(name(run.label))
     return found + [f"{listed(labels)}: {text}" for text, labels in said.items()]
 
 
