@@ -85,10 +85,8 @@ def _turned(own: Comparison) -> Comparison:
     low, high, difference = (
         None if each is None else -each for each in (own.ci_high, own.ci_low, own.difference)
     )
-    sides = {"a": own.b, "b": own.a}
-    return own.model_copy(
-        update={**sides, "difference": difference, "ci_low": low, "ci_high": high}
-    )
+    turned = {"a": own.b, "b": own.a, "difference": difference, "ci_low": low, "ci_high": high}
+    return own.model_copy(update=turned)
 
 
 def against_base(view: View) -> list[Finding]:
@@ -184,7 +182,7 @@ def own_criteria(view: View) -> list[Finding]:
     ]
     unclear = [test for test in tests if not told(test.comparison)]
     found = []
-    for test in tests if len(unclear) < 2 else [each for each in tests if each not in unclear]:
+    for test in tests if len(unclear) < 2 else [each for each in tests if told(each.comparison)]:
         own, arm = test.comparison, one_line(test.arms[0], 60)
         more = told(own) and own.difference is not None and own.difference > 0
         if told(own):
@@ -209,8 +207,9 @@ def _unclear(tests: Sequence[Test], parts: Mapping[str, Rise]) -> list[Finding]:
     items = [_Versus(test.measure, test.arms[0], test.comparison).item for test in tests]
     text = (
         f"Whether {len(tests)} judges use the criteria that they write cannot be told (a true "
-        f"difference of {points(most, signed=False)} points would be found in each four times in five); their own against those about other "
-        f"questions, points {INTERVALS}: {listed(items, '; ')}."
+        f"difference of {points(most, signed=False)} points would be found in each four times in "
+        f"five); their own against those about other questions, points {INTERVALS}: "
+        f"{listed(items, '; ')}."
     )
     sentences = [Finding("warning", text)]
     rises = [parts[test.arms[0]] for test in tests if test.arms[0] in parts]

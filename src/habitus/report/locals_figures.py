@@ -84,7 +84,7 @@ CROWD, FEW = 4, 10
 """In charts of so many lines each has so few points: nobody can read more."""
 
 _KINDS = ("model", "alert", "baseline")
-_WAY_KINDS = ("model", "baseline", "alert")  # of WAYS
+_WAY_KINDS = dict(zip(WAYS, ("model", "baseline", "alert"), strict=True))
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ def measure_figures(view: View) -> list[Figure]:
     for name, title in MEASURES.items():
         rows, cells = [], []
         for run in view.measured:
-            for way, kind in zip(WAYS, _WAY_KINDS, strict=True):
+            for way, kind in _WAY_KINDS.items():
                 metric = overall(run, name, way)
                 if metric is None:
                     continue
@@ -205,22 +205,18 @@ def loss_figure(view: View) -> Figure:
             _row_name(run, way),
             *(each.log_loss, each.loss_low, each.loss_high, each.n),
             -math.log(0.5),
-            _WAY_KINDS[list(WAYS).index(way)],
+            _WAY_KINDS[way],
         )
         for run in view.measured
         for way, each in view.figures.calibration[run.label].items()
         if way == run.way or not crowded
     ]
-    title = LOSS_TITLE
-    chart = amounts(rows, "nats", f"{title} on held-out pairs by run") if rows else None
-    caption = "How good the verdicts' probabilities are: less is better; dashed: one half said to everything."
-    return Figure(
-        "measure-log-loss",
-        title,
-        calibration_table(view),
-        chart,
-        f"{caption} {OWN_WAY} The table has all." if crowded else caption,
+    chart = amounts(rows, "nats", f"{LOSS_TITLE} on held-out pairs by run") if rows else None
+    caption = (
+        "How good the verdicts' probabilities are: less is better; dashed: one half said to "
+        "everything." + (f" {OWN_WAY} The table has all." if crowded else "")
     )
+    return Figure("measure-log-loss", LOSS_TITLE, calibration_table(view), chart, caption)
 
 
 def _row_name(run: LocalsRun, way: str) -> str:
