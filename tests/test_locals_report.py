@@ -18,6 +18,7 @@ from habitus.report.locals import print_locals, render_locals, to_json
 from habitus.report.locals_criteria import held_out_views, training_views
 from habitus.report.locals_figures import (
     appr_table,
+    calibration_table,
     differing,
     group_figures,
     seeds_table,
@@ -236,10 +237,10 @@ def test_criteria_that_help_on_most_pairs_and_cost_more_on_few_are_said_to(tmp_p
 
 
 def test_too_narrow_an_interval_is_said_to_be(tmp_path):
-    one, other = two(tmp_path, n=29)
-    assert "too narrow" in appr_table(view_of(one, other)).note
-    one, other = two(tmp_path, n=30)
-    assert "too narrow" not in appr_table(view_of(one, other)).note
+    for n, narrow in ((29, True), (30, False)):
+        view = view_of(*two(tmp_path, n=n))
+        for table in (appr_table(view), calibration_table(view)):
+            assert ("too narrow" in table.note) == narrow
 
 
 def test_settings_that_differ(tmp_path):

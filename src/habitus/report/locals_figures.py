@@ -256,12 +256,16 @@ def appr_table(view: View) -> Table:
             figures = (signed(metric.value), plain_interval(metric), pairs(metric))
             rows.append((one_line(run.label, 80), *figures))
     note = "In nats, not clipped: how much criteria raise the right verdict's log-probability."
-    fewest = min(
-        (len({each["group"] for each in run.held_out or ()}) for run in view.measured), default=0
-    )
-    if fewest < MIN_CLUSTERS:
-        note += f" Intervals over fewer than {MIN_CLUSTERS} groups of pairs are too narrow."
-    return Table(("Run", "Mean R_appr", "95 % interval", "Pairs"), tuple(rows), note)
+    headers = ("Run", "Mean R_appr", "95 % interval", "Pairs")
+    return Table(headers, tuple(rows), note + _too_narrow(view))
+
+
+def _too_narrow(view: View) -> str:
+    """Return what to say of intervals in nats where runs have few groups of pairs."""
+    numbers = [len({each["group"] for each in run.held_out or ()}) for run in view.measured]
+    if min(numbers, default=0) >= MIN_CLUSTERS:
+        return ""
+    return f" Intervals over fewer than {MIN_CLUSTERS} groups of pairs are too narrow."
 
 
 def rise_cells(rise: Rise) -> tuple[str, ...]:
@@ -300,7 +304,7 @@ def calibration_table(view: View) -> Table:
         "A look is one pair in one order; confidence is the likelier letter's mean probability, to be "
         "held against the share of looks in which it is the right one. Log loss is in nats; one who "
         "says one half to everything has 0.693. R_appr is what criteria take off it."
-    )
+    ) + _too_narrow(view)
     interval = "95 % interval"
     return Table((*headers, interval, "Log loss", interval, "Pairs"), rows, note)
 
