@@ -254,9 +254,8 @@ def difference_interval(
         [(low, high)] = _percentiles(resample(clusters, one, seed, purpose, resamples))
         if low < high or not share:
             return low, high
-    if not share:
-        return None
-    return agresti_min(sums, clusters.multiplicity, int(sizes @ clusters.multiplicity))
+    numbers = int(sizes @ clusters.multiplicity)
+    return agresti_min(sums, clusters.multiplicity, numbers) if share else None
 
 
 def cluster_sums(clusters: Clusters) -> tuple[Floats, Ints]:

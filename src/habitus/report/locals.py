@@ -223,11 +223,12 @@ def _held_out_cells(run: LocalsRun, way: str) -> tuple[str, ...]:
 def _print_rises(view: View, console: Console) -> None:
     if not view.figures.rises:
         return
-    headers = ("run", "R_appr", "borrowed", "own part", "95 % CI", "Holm p", "n")
+    headers = ("run", "R_appr", "borrowed", "own", "95 % CI", "Holm p", "n")
     table = make_table("R_appr in two parts, in nats", headers)
     for each in view.figures.rises:
         cells = parts.rise_cells(each)
-        row = (one_line(each.arm, 50), cells[0], *cells[2:5], cells[6], f"{each.own.n:,}")
+        every = f"{each.own.n:,} of {each.own.n + each.own.n_excluded:,}"
+        row = (one_line(each.arm, 50), cells[0], *cells[2:5], cells[6], every)
         table.add_row(*styled(console, row))
     console.print(table)
 
@@ -248,7 +249,7 @@ def _print_comparisons(
         return
     table = make_table(title, ("first - second", unit, "95 % CI", "p", "Holm p", "n"))
     for own, cells in rows:
-        pair = f"{one_line(own.a, 60)} - {one_line(own.b, 60)}"
+        pair = parts.sides(own, 60, "-")
         table.add_row(*styled(console, (pair, *cells[:4], cells[5])))
     console.print(table)
 
@@ -260,7 +261,7 @@ def _print_steps(view: View, console: Console) -> None:
     table = make_table("Steps on the same pairs; R_appr in nats, the others in points", headers)
     for test in view.figures.steps:
         cells = parts.step_cells(test)
-        pair = f"{one_line(test.comparison.a, 60)} - {one_line(test.comparison.b, 60)}"
+        pair = parts.sides(test.comparison, 60, "-")
         row = (pair, STEP_NAMES[test.measure], *cells[:2], cells[3], cells[5])
         table.add_row(*styled(console, row))
     console.print(table)

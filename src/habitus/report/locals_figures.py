@@ -176,7 +176,6 @@ def measure_figures(view: View) -> list[Figure]:
     Of many runs each is drawn in its own way only; the tables have all.
     """
     crowded = len(view.measured) > CROWD
-    caption = f"{OWN_WAY} The table has all." if crowded else ""
     found = []
     for name, title in MEASURES.items():
         rows, cells = [], []
@@ -193,7 +192,9 @@ def measure_figures(view: View) -> list[Figure]:
         table = Table(headers, tuple(cells))
         drawn = [row for own, row in rows if row.value is not None and (own or not crowded)]
         chart = forest(drawn, f"{title} on held-out pairs by run") if drawn else None
-        found.append(Figure(f"measure-{name.replace('_', '-')}", title, table, chart, caption))
+        found.append(
+            Figure(f"measure-{name.replace('_', '-')}", title, table, chart, _crowd_note(view))
+        )
     return found
 
 
@@ -212,11 +213,14 @@ def loss_figure(view: View) -> Figure:
         if way == run.way or not crowded
     ]
     chart = amounts(rows, "nats", f"{LOSS_TITLE} on held-out pairs by run") if rows else None
-    caption = (
-        "How good the verdicts' probabilities are: less is better; dashed: one half said to "
-        "everything." + (f" {OWN_WAY} The table has all." if crowded else "")
-    )
+    caption = "How good the verdicts' probabilities are: less is better; dashed: one half said to everything. "
+    caption = (caption + _crowd_note(view)).rstrip()
     return Figure("measure-log-loss", LOSS_TITLE, calibration_table(view), chart, caption)
+
+
+def _crowd_note(view: View) -> str:
+    """Return what charts of many runs leave to their tables."""
+    return f"{OWN_WAY} The table has all." if len(view.measured) > CROWD else ""
 
 
 def _row_name(run: LocalsRun, way: str) -> str:
@@ -377,11 +381,16 @@ def _cell(row: str, column: str, metric: Metric | None) -> dict[str, str | float
     }
 
 
+def sides(own: Comparison, limit: int = 80, minus: str = "−") -> str:
+    """Return what a comparison takes from what, each side cut to `limit` characters."""
+    return f"{one_line(own.a, limit)} {minus} {one_line(own.b, limit)}"
+
+
 def tests_table(view: View) -> Table:
     """Return all paired tests."""
     rows = [
         (
-            f"{one_line(test.comparison.a, 80)} − {one_line(test.comparison.b, 80)}",
+            sides(test.comparison),
             MEASURES[test.measure],
             *comparison_cells(test.comparison),
         )
@@ -399,7 +408,7 @@ def losses_table(view: View) -> Table:
     """Return all paired tests of log loss."""
     rows = [
         (
-            f"{one_line(test.comparison.a, 80)} − {one_line(test.comparison.b, 80)}",
+            sides(test.comparison),
             *nats_cells(test.comparison),
         )
         for test in view.figures.losses
@@ -417,7 +426,7 @@ def steps_table(view: View) -> Table:
     """Return all tests over the steps of trainings on the same pairs."""
     rows = [
         (
-            f"{one_line(test.comparison.a, 80)} − {one_line(test.comparison.b, 80)}",
+            sides(test.comparison),
             CURVE_TITLES[test.measure],
             *step_cells(test),
         )
